@@ -1,0 +1,55 @@
+"""lsmcmc: sample Bayesian posteriors from minibatches, with Laplacian smoothing.
+
+posterior.py        what is sampled
+gradients.py        how ∇U is estimated
+preconditioners.py  the linear map B
+dynamics.py         how a unit-mass particle moves
+samplers.py         names for compositions, and the one equation
+sampling.py         the loop
+"""
+
+from lsmcmc import data, diagnostics, smoothing, theory
+from lsmcmc.dynamics import Dynamics, Overdamped
+from lsmcmc.gradients import FullBatch, GradientEstimator, Minibatch, Oracle
+from lsmcmc.keeping import Moments
+from lsmcmc.optimisers import laplacian_smoothing
+from lsmcmc.posterior import Posterior, Target
+from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
+from lsmcmc.run import DivergenceError, Run
+from lsmcmc.samplers import Sampler, State, lmc, ls_psgld, ls_sgld, psgld, sgld
+from lsmcmc.sampling import sample
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DivergenceError",
+    "Dynamics",
+    "FullBatch",
+    "GradientEstimator",
+    "Identity",
+    "Laplacian",
+    "Minibatch",
+    "Moments",
+    "Oracle",
+    "Overdamped",
+    "PerLeaf",
+    "Posterior",
+    "Preconditioner",
+    "Product",
+    "RMSprop",
+    "Run",
+    "Sampler",
+    "State",
+    "Target",
+    "data",
+    "diagnostics",
+    "laplacian_smoothing",
+    "lmc",
+    "ls_psgld",
+    "ls_sgld",
+    "psgld",
+    "sample",
+    "sgld",
+    "smoothing",
+    "theory",
+]

@@ -1,0 +1,117 @@
+"""Checks at the edge: each message says what came, what is needed and what to write instead."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr
+from jaxtyping import Array, Float, PyTree
+
+T = TypeVar("T")
+
+
+def is_traced(value: object) -> bool:
+    """Whether `value` is a tracer, whose number cannot be seen yet."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def hyper(name: str, value: Any, *, below: float | None = None) -> Float[Array, ""]:
+    """A hyper-parameter as a scalar array in the default float dtype, checked where it is concrete."""
+    try:
+        array = jnp.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).") from error
+    if array.ndim:
+        raise ValueError(
+            f"{name} must be one number, got an array of shape {array.shape}. "
+            f"To vary it by leaf write a pytree prefix of the position, such as {{'w': 1.0, 'b': 0.0}}."
+        )
+    if not is_traced(array):
+        number = float(array)
+        if not (number >= 0 and np.isfinite(number)) or (below is not None and number >= below):
+            bound = "" if below is None else f" and below {below:g}"
+            raise ValueError(f"{name} must be a finite number, zero or above{bound}, got {number:g}.")
+    return array
+
+
+def count(name: str, value: Any, *, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a whole number, got {value!r} ({type(value).__name__}). Write {name}=int(...)."
+        ) from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}.")
+    return number
+
+
+def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if value not in options:
+        known = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+    return str(value)
+
+
+def function(name: str, value: T, arguments: str) -> T:
+    """Something to call."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function of {arguments}, got {value!r} ({type(value).__name__}).")
+    return value
+
+
+def describe(tree: PyTree) -> str:
+    """Shapes and dtypes of a pytree, for messages."""
+    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree))
+
+
+def position(tree: PyTree) -> PyTree[Array]:
+    """A position: a pytree of finite floating-point arrays."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    if not leaves:
+        raise ValueError("position has no arrays in it; write the point where the chains start.")
+    return jax.tree.unflatten(structure, [_position_leaf(keystr(path), leaf) for path, leaf in leaves])
+
+
+def _position_leaf(path: str, leaf: Any) -> Array:
+    try:
+        array = jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"position{path} must be an array, got {leaf!r} ({type(leaf).__name__}).") from error
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"position{path} has dtype {array.dtype}; sampling needs real floating-point numbers. "
+            f"Write position.astype(float)."
+        )
+    if not is_traced(array) and not bool(jnp.isfinite(array).all()):
+        raise ValueError(f"position{path} has NaN or infinite entries; start the chains at a finite point.")
+    return jnp.asarray(array, array.dtype)  # a Python float would stay weakly typed
+
+
+def floating(name: str, array: Any) -> Array:
+    """A real floating-point array of at least one axis."""
+    out = jnp.asarray(array)
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise TypeError(f"{name} must be a real floating-point array, got dtype {out.dtype}; write .astype(float).")
+    if out.ndim == 0:
+        raise ValueError(f"{name} must have at least one axis, got a scalar.")
+    return out
+
+
+def map_prefix(name: str, fn: Callable[..., Any], prefix: PyTree, tree: PyTree, is_leaf: Any = None) -> PyTree:
+    """`fn(piece, subtree)` for each leaf of `prefix` and the part of `tree` below it."""
+    try:
+        pairs = jax.tree.map(lambda piece, part: (piece, part), prefix, tree, is_leaf=is_leaf)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{name} is no prefix of the position. {name}: "
+            f"{jax.tree.structure(prefix, is_leaf=is_leaf)}, position: {jax.tree.structure(tree)}. "
+            f"Write one value, or one for each branch of the position."
+        ) from error
+    del pairs
+    return jax.tree.map(fn, prefix, tree, is_leaf=is_leaf)

@@ -1,0 +1,41 @@
+"""Pytree arithmetic: positions are pytrees, and every leaf keeps its dtype."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+
+def normal_like(key: Array, like: PyTree) -> PyTree:
+    """One standard normal for each coordinate of `like`, in its dtypes."""
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves)) if len(leaves) > 1 else [key]
+    return jax.tree.unflatten(
+        structure, [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    )
+
+
+def add(x: PyTree, y: PyTree) -> PyTree:
+    """X + y."""
+    return jax.tree.map(jnp.add, x, y)
+
+
+def scale(a: Array, x: PyTree) -> PyTree:
+    """a·x, the number cast to each leaf's dtype."""
+    return jax.tree.map(lambda leaf: a.astype(leaf.dtype) * leaf, x)
+
+
+def num_bytes(tree: PyTree) -> int:
+    """Memory of the arrays (or shapes) in a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def cast_like(x: PyTree, like: PyTree) -> PyTree:
+    """`x` in the dtypes of `like`."""
+    return jax.tree.map(lambda leaf, to: leaf.astype(to.dtype), x, like)
+
+
+def up_to(structure: Any, tree: PyTree) -> list[Any]:
+    """The subtrees of `tree` at the leaves of a prefix's `structure`."""
+    return list(structure.flatten_up_to(tree))

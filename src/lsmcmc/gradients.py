@@ -1,0 +1,206 @@
+"""How ∇U is estimated: which rows a step reads, how they are fetched, and what is made of them.
+
+An estimator is three steps, so that rows can be planned long before they are read:
+
+    plan(key, step, N) → rows          touches no data
+    fetch(target, rows, like) → batch  a gather here; a prefetch from disk elsewhere
+    estimate(target, state, batch, x) → (∇Û(x), state)
+
+`state` (an anchor, a table) belongs to the loop. An `Oracle` is one step's view of all this.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from lsmcmc import _checks, _trees, shuffling
+from lsmcmc.posterior import Posterior, Target
+
+
+class GradientEstimator(eqx.Module):
+    """What every estimator offers. The key given to `plan` is the chain's own; it is the same at every step."""
+
+    shared = False  # whether all chains see the same batches
+
+    def check(self, target: Posterior | Target) -> None:
+        """Raise where this estimator cannot serve this target."""
+
+    def init(self, target: Posterior | Target, position: PyTree) -> PyTree:
+        """What the estimator remembers from step to step; nothing by default."""
+        del target, position  # stateless
+        return ()
+
+    def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> PyTree:
+        """What step `step` reads."""
+        raise NotImplementedError
+
+    def fetch(self, target: Any, rows: PyTree, like: PyTree) -> PyTree:
+        """What `estimate` needs of it."""
+        raise NotImplementedError
+
+    def potential(self, target: Any, batch: PyTree, position: PyTree) -> Float[Array, ""]:
+        """Û(x)."""
+        raise NotImplementedError
+
+    def estimate(self, target: Any, state: PyTree, batch: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
+        """∇Û(x) and the next state."""
+        return jax.grad(lambda x: self.potential(target, batch, x))(position), state
+
+    def oracle(self, target: Posterior | Target, key: Array, position: PyTree, step: int = 0) -> "Oracle":
+        """One step's oracle, for stepping by hand; `position` serves for its shapes."""
+        self.check(target)
+        rows = self.plan(key, jnp.asarray(step), target.num_examples)
+        return Oracle(target, self, self.init(target, position), self.fetch(target, rows, position))
+
+
+class Minibatch(GradientEstimator):
+    """∇Û(x) = −∇log p(x) − (N/B) Σ_{i in batch} ∇log p(dᵢ | x), B rows a step.
+
+    `scheme` says how rows are drawn: "iid" with replacement; "subset" without replacement within a
+    batch (the paper's Algorithm 1), every subset equally likely; "epochs" in reshuffled passes, each
+    row at most once a pass and the N mod B rows left over different ones every time. All are
+    unbiased. Cost per step: O(B), "subset" O(B²) small integers; never O(N). With `shared=True` all
+    chains see the same batches.
+
+    >>> Minibatch(32, scheme="epochs").batch_size
+    32
+    """
+
+    batch_size: int = eqx.field(static=True)
+    scheme: str = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
+
+    def __init__(self, batch_size: int, scheme: str = "iid", *, shared: bool = False):
+        self.batch_size = _checks.count("batch_size", batch_size)
+        self.scheme = _checks.choice("scheme", scheme, tuple(shuffling.SCHEMES))
+        self.shared = bool(shared)
+
+    def check(self, target: Posterior | Target) -> None:
+        """Refuse a target without data, or with fewer rows than a batch."""
+        if not isinstance(target, Posterior):
+            raise TypeError(
+                "a Target has no data to draw minibatches from: leave out batch_size and gradient, "
+                "or write ls.Posterior(log_likelihood, log_prior, data)."
+            )
+        if self.batch_size > target.num_examples:
+            raise ValueError(
+                f"batch_size is {self.batch_size} but the data have {target.num_examples} rows. "
+                f"Write a batch_size of at most {target.num_examples}, or gradient=ls.FullBatch()."
+            )
+
+    def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Int[Array, " B"]:
+        """The rows of this step's batch."""
+        return shuffling.SCHEMES[self.scheme](key, step, self.batch_size, num_examples)
+
+    def fetch(self, target: Posterior, rows: Int[Array, " B"], like: PyTree) -> PyTree:
+        """Those rows of the data."""
+        del like  # a batch has the shapes of the data
+        return jax.tree.map(lambda leaf: leaf[rows], target.data)
+
+    def potential(self, target: Posterior, batch: PyTree, position: PyTree) -> Float[Array, ""]:
+        """−log p(x) − (N/B) Σ log p(dᵢ | x)."""
+        return target.potential(position, batch)
+
+
+class FullBatch(GradientEstimator):
+    """∇U(x) itself, from all data, a chunk in memory at a time: O(N) per step.
+
+    On a `Target` with a `noise_scale` s it is ∇U(x) + s ξ, ξ ~ N(0, I) fresh for every step.
+
+    >>> FullBatch()
+    FullBatch()
+    """
+
+    def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Array:
+        """Every row is read; the key is that of ξ."""
+        del num_examples
+        return jax.random.fold_in(key, step)
+
+    def fetch(self, target: Any, rows: Array, like: PyTree) -> PyTree:
+        """S ξ, or nothing."""
+        return target.gradient_noise(rows, like) if isinstance(target, Target) else ()
+
+    def potential(self, target: Any, batch: PyTree, position: PyTree) -> Float[Array, ""]:
+        """U(x)."""
+        del batch
+        return -target.log_density(position)
+
+    def estimate(self, target: Any, state: PyTree, batch: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
+        """∇U(x) + s ξ."""
+        gradient = jax.grad(lambda x: self.potential(target, batch, x))(position)
+        return (_trees.add(gradient, batch) if jax.tree.leaves(batch) else gradient), state
+
+
+class Oracle(eqx.Module):
+    """One step's answers about U, all from one minibatch."""
+
+    target: Any
+    estimator: GradientEstimator
+    state: PyTree
+    batch: PyTree
+
+    @property
+    def num_examples(self) -> int:
+        """N, 1 for a target without data."""
+        return int(self.target.num_examples)
+
+    def gradient(self, position: PyTree) -> PyTree:
+        """∇Û at any point, as often as asked."""
+        return self.estimator.estimate(self.target, self.state, self.batch, position)[0]
+
+    def potential(self, position: PyTree) -> Float[Array, ""]:
+        """Û at any point, from the same minibatch."""
+        return self.estimator.potential(self.target, self.batch, position)
+
+    def full_potential(self, position: PyTree) -> Float[Array, ""]:
+        """U at any point, from all data."""
+        return -self.target.log_density(position)
+
+    def next_state(self, position: PyTree) -> PyTree:
+        """The estimator's state after a step from `position`; what it shares with `gradient` is computed once."""
+        return self.estimator.estimate(self.target, self.state, self.batch, position)[1]
+
+
+class FunctionOracle(eqx.Module):
+    """A plain function x → ∇Û(x) as an oracle, N = 1."""
+
+    gradient: Callable[[PyTree], PyTree]
+    num_examples: int = eqx.field(static=True, default=1)
+
+
+def as_oracle(oracle: Any) -> Any:
+    """An oracle, or a function that gives the gradient."""
+    if hasattr(oracle, "gradient"):
+        return oracle
+    return FunctionOracle(_checks.function("oracle", oracle, "(position), or have a .gradient"))
+
+
+def choose(sampler: Any, target: Posterior | Target, gradient: Any, batch_size: Any) -> GradientEstimator:
+    """The estimator that `ls.sample(…, gradient=, batch_size=)` asks for."""
+    if gradient is not None and batch_size is not None:
+        raise ValueError(
+            "both gradient= and batch_size= are given; batch_size=32 is short for gradient=ls.Minibatch(32)."
+        )
+    if batch_size is not None:
+        gradient = Minibatch(batch_size)
+    if gradient is not None and not isinstance(gradient, GradientEstimator):
+        raise TypeError(f"gradient must be an estimator such as ls.Minibatch(32), got {gradient!r}.")
+    if sampler.reads_all_data:
+        if gradient is not None and not isinstance(gradient, FullBatch):
+            raise ValueError(
+                "this sampler reads all data at every step; leave out batch_size and gradient, "
+                "or take its stochastic form, such as ls.sgld for ls.lmc."
+            )
+        gradient = FullBatch()
+    elif gradient is None and isinstance(target, Posterior):
+        raise ValueError(
+            f"a stochastic sampler on {target.num_examples} rows of data needs a batch size: "
+            "write batch_size=32, or gradient=ls.Minibatch(32, scheme='epochs'), or gradient=ls.FullBatch()."
+        )
+    gradient = FullBatch() if gradient is None else gradient
+    gradient.check(target)
+    return gradient

@@ -1,0 +1,218 @@
+"""What is sampled: a posterior over data, or any log density, under one scaling contract."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial, keystr
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from lsmcmc import _checks, _trees
+
+_CHUNK = 2048  # rows of data in memory at once when all of them are read
+
+
+class Posterior(eqx.Module):
+    """The posterior of a model whose data are independent given the position.
+
+        U(x) = −log p(x) − Σᵢ log p(dᵢ | x),   Û(x) = −log p(x) − (N/B) Σ_{i in batch} log p(dᵢ | x)
+
+    `log_likelihood(position, batch)` returns ONE VALUE PER EXAMPLE, shape (B,), and
+    `log_prior(position)` one number. `data` is a pytree of arrays with a common leading axis, whose
+    length is N; a batch is the same pytree with B rows. Sums and the factor N/B are formed here, so
+    they cannot be got wrong outside. Constants may be dropped from both functions.
+
+    >>> import jax.numpy as jnp
+    >>> posterior = Posterior(
+    ...     log_likelihood=lambda x, batch: -0.5 * (batch - x) ** 2,
+    ...     log_prior=lambda x: -0.5 * x**2,
+    ...     data=jnp.array([1.0, 2.0, 3.0]),
+    ... )
+    >>> posterior.num_examples
+    3
+    >>> float(posterior.log_density(jnp.array(0.0)))
+    -7.0
+    """
+
+    log_likelihood: Callable[[PyTree, PyTree], Float[Array, " B"]]
+    log_prior: Callable[[PyTree], Float[Array, ""]]
+    data: PyTree[Shaped[Array, " N ..."]]
+    chunk_size: int = eqx.field(static=True)
+
+    def __init__(self, log_likelihood: Any, log_prior: Any, data: Any, *, chunk_size: int = _CHUNK):
+        self.log_likelihood = _callable("log_likelihood", log_likelihood, "(position, batch)")
+        self.log_prior = _callable("log_prior", log_prior, "(position)")
+        self.data = _with_common_length(data)
+        self.chunk_size = min(_checks.count("chunk_size", chunk_size), self.num_examples)
+
+    @property
+    def num_examples(self) -> int:
+        """N, the number of examples in the data."""
+        return int(jax.tree.leaves(self.data)[0].shape[0])
+
+    @eqx.filter_jit
+    def log_density(self, position: PyTree) -> Float[Array, ""]:
+        """Log p(x) + Σᵢ log p(dᵢ | x) over all data, `chunk_size` rows in memory at a time.
+
+        Its gradient recomputes each chunk, so it holds no more than that either.
+        """
+        return self._log_prior(position) + self._sum_over_data(position)
+
+    def potential(self, position: PyTree, batch: PyTree) -> Float[Array, ""]:
+        """Û(x), the unbiased estimate of U(x) from a batch."""
+        values = self._per_example(position, batch)
+        return -self._log_prior(position) - (self.num_examples / values.shape[0]) * values.sum()
+
+    def pointwise_log_likelihood(self, position: PyTree) -> Float[Array, " N"]:
+        """Log p(dᵢ | x) for every example, for LOO and WAIC."""
+        num_chunks = -(-self.num_examples // self.chunk_size)
+        values = jax.lax.map(lambda k: self._chunk(position, k)[0], jnp.arange(num_chunks - 1))
+        last, _ = self._chunk(position, num_chunks - 1)
+        seen = (num_chunks - 1) * self.chunk_size
+        return jnp.concatenate([values.reshape(-1), last[self.chunk_size - (self.num_examples - seen) :]])
+
+    def _sum_over_data(self, position: PyTree) -> Float[Array, ""]:
+        if self.chunk_size == self.num_examples:
+            return self._per_example(position, self.data).sum()
+
+        @jax.checkpoint
+        def add(total: Array, k: Array) -> tuple[Array, None]:
+            values, fresh = self._chunk(position, k)
+            return total + jnp.where(fresh, values, 0).sum(), None
+
+        num_chunks = -(-self.num_examples // self.chunk_size)
+        zero = jnp.zeros((), jax.eval_shape(lambda: self._chunk(position, 0)[0]).dtype)
+        return jax.lax.scan(add, zero, jnp.arange(num_chunks))[0]
+
+    def _chunk(self, position: PyTree, k: Any) -> tuple[Float[Array, " rows"], Array]:
+        """Values on the k-th chunk, and which rows no chunk before had: the last one is moved back to fit."""
+        start = jnp.minimum(k * self.chunk_size, self.num_examples - self.chunk_size)
+        rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.chunk_size), self.data)
+        fresh = start + jnp.arange(self.chunk_size) >= k * self.chunk_size
+        return self._per_example(position, rows), fresh
+
+    def _per_example(self, position: PyTree, batch: PyTree) -> Float[Array, " B"]:
+        size = jax.tree.leaves(batch)[0].shape[0]
+        try:
+            values = self.log_likelihood(position, batch)
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"log_likelihood(position, batch) failed with {type(error).__name__}: {error}\n"
+                f"It was called with position {_checks.describe(position)} and batch {_checks.describe(batch)}. "
+                f"A position is one pytree for all chains, without a chain axis."
+            ) from error
+        shape = jnp.shape(values)
+        if shape != (size,):
+            raise ValueError(
+                f"log_likelihood must return one value per example, shape ({size},) for this batch of {size}, "
+                f"got {_what_shape(shape, size)}. {_advice(shape, size)}"
+            )
+        return _real("log_likelihood", values)
+
+    def _log_prior(self, position: PyTree) -> Float[Array, ""]:
+        return _scalar("log_prior", self.log_prior, position)
+
+
+class Target(eqx.Module):
+    """A target without data, U(x) = −log_density(x).
+
+    With `noise_scale` s, every estimate of ∇U gets a fresh N(0, s²I) added to it, as in the
+    Gaussian experiment of the paper (§4.1.1): the same error at every point asked for within a step.
+
+    >>> import jax.numpy as jnp
+    >>> target = Target(lambda x: -0.5 * jnp.sum(x**2))
+    >>> float(target.log_density(jnp.ones(4)))
+    -2.0
+    """
+
+    log_density_function: Callable[[PyTree], Float[Array, ""]]
+    noise_scale: Float[Array, ""] | None
+
+    def __init__(self, log_density: Any, noise_scale: Any = None):
+        self.log_density_function = _callable("log_density", log_density, "(position)")
+        self.noise_scale = None if noise_scale is None else _checks.hyper("noise_scale", noise_scale)
+
+    @property
+    def num_examples(self) -> int:
+        """1: there is no data, and gradients are used as they are."""
+        return 1
+
+    def log_density(self, position: PyTree) -> Float[Array, ""]:
+        """The log density, up to a constant."""
+        return _scalar("log_density", self.log_density_function, position)
+
+    def gradient_noise(self, key: Array, like: PyTree) -> PyTree:
+        """S ξ of one step; nothing without a `noise_scale`."""
+        return () if self.noise_scale is None else _trees.scale(self.noise_scale, _trees.normal_like(key, like))
+
+
+def _callable(name: str, value: Any, arguments: str) -> Any:
+    """A plain function as a pytree without leaves; a module keeps its arrays as data."""
+    _checks.function(name, value, arguments)
+    return value if isinstance(value, (eqx.Module, Partial)) else Partial(value)
+
+
+def _with_common_length(data: PyTree) -> PyTree[Array]:
+    paths, structure = jax.tree_util.tree_flatten_with_path(data)
+    if not paths:
+        raise ValueError("data has no arrays in it; write data=(X, y), or any pytree of arrays.")
+    leaves = {f"data{keystr(path)}": _data_leaf(f"data{keystr(path)}", leaf) for path, leaf in paths}
+    lengths = {name: leaf.shape[0] for name, leaf in leaves.items()}
+    if len(set(lengths.values())) > 1:
+        listing = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ValueError(f"all arrays in data need the same number of rows (their leading axis): {listing}.")
+    if 0 in lengths.values():
+        raise ValueError("data has no rows: its leading axis has length 0.")
+    return jax.tree.unflatten(structure, list(leaves.values()))
+
+
+def _data_leaf(name: str, leaf: Any) -> Array:
+    try:
+        array = jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of numbers, got {type(leaf).__name__}: {error}") from error
+    if array.ndim == 0:
+        raise ValueError(
+            f"{name} is a single number; every leaf of data needs a leading axis of examples. "
+            f"Lists are read as pytrees: write numpy.asarray(rows)."
+        )
+    return array
+
+
+def _scalar(name: str, fn: Callable[[PyTree], Any], position: PyTree) -> Float[Array, ""]:
+    try:
+        value = fn(position)
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"{name}(position) failed with {type(error).__name__}: {error}\n"
+            f"It was called with position {_checks.describe(position)}. "
+            f"A position is one pytree for all chains, without a chain axis."
+        ) from error
+    if jnp.shape(value) != ():
+        raise ValueError(
+            f"{name} must return one number, shape (), got shape {jnp.shape(value)}. Sum over the coordinates."
+        )
+    return _real(name, value)
+
+
+def _real(name: str, value: Any) -> Array:
+    array = jnp.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{name} must return real floating-point numbers, got dtype {array.dtype}.")
+    return array
+
+
+def _what_shape(shape: tuple[int, ...], size: int) -> str:
+    return "a single number, shape ()" if shape == () else f"shape {shape}"
+
+
+def _advice(shape: tuple[int, ...], size: int) -> str:
+    if shape == ():
+        return "Do not sum or average over the batch: the library does, with the right factor N/B."
+    if shape == (size, 1):
+        return "Write .squeeze(-1), or index [:, 0]."
+    if shape and shape[0] == size:
+        return "Sum over the axes after the first."
+    return "The first axis of every batch leaf is the examples."

@@ -1,0 +1,43 @@
+"""Step sizes and temperatures: a number, or a function of the step such as an optax schedule."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Int
+from numpy.typing import NDArray
+
+from lsmcmc import _checks
+
+Schedule = Float[Array, ""] | Callable[[Any], Any]
+
+
+def schedule(name: str, value: Any) -> Schedule:
+    """A number becomes a scalar array (data, so a new value is no new compile); a function stays one."""
+    return Partial(value) if callable(value) else _checks.hyper(name, value)
+
+
+def at(value: Any, step: Int[Array, ""]) -> Float[Array, ""]:
+    """The value at one step, inside or outside a compiled function."""
+    return jnp.asarray(value(step) if callable(value) else value, dtype=float)
+
+
+def over(name: str, value: Schedule, first: int, num: int) -> NDArray[np.float64]:
+    """The values at steps first … first + num − 1, evaluated outside the compiled loop, and checked."""
+    if not callable(value):
+        return np.full(num, float(value))
+    try:
+        values = jax.vmap(value)(jnp.arange(first, first + num))
+    except jax.errors.ConcretizationTypeError:  # Python `if step < …`: one step at a time, same numbers
+        values = [value(step) for step in range(first, first + num)]
+    out = np.broadcast_to(np.asarray(values, dtype=np.float64), (num,))
+    bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite and zero or above at every step; "
+            f"the schedule gives {out[bad[0]]:g} at step {first + int(bad[0])}."
+        )
+    return out

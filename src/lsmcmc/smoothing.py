@@ -1,0 +1,161 @@
+"""Laplacian smoothing: the matrix A_σ = I + σ(−L)ⁿ of a cycle, its spectrum, solves and fast factors.
+
+L is the Laplacian of the cycle graph on d points whose double edge counts once, so d = 2 is one
+edge, A = [[1+σ, −σ], [−σ, 1+σ]], and d = 1 is a point without edges, A = 1. For n = 1
+
+    A_σ = (1/c²)(1 − ρS)(1 − ρS⁻¹),   ρ = exp(−θ),  θ = 2 asinh(1/(2√σ)),  c² = ρ/σ,
+
+with S the cyclic shift. So B = c(1 − ρS)⁻¹ has B Bᵀ = A⁻¹: a causal recursive filter, and Bᵀ the
+anticausal one. Its powers are summed in stages of eight shifted terms,
+
+    1/(1 − q) = (1 + q + … + q⁷)(1 + q⁸ + … + q⁵⁶) …,   q = ρS,
+
+until ρ^(8ⁿ) is below rounding: O(d), no transform, exact around the cycle for every d. The number
+of stages is what is called the form; it follows from the concrete σ. A σ that is traced, or an
+order above one, takes the spectral form B = Bᵀ = A^{-1/2} by real FFT.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from lsmcmc import _checks
+
+_RADIX = 8
+_NEGLIGIBLE = {jnp.dtype(jnp.float32): 2.0**-27, jnp.dtype(jnp.float64): 2.0**-56}
+
+
+class Smoother(eqx.Module):
+    """B and Bᵀ with B Bᵀ = A_σ⁻¹, along the last axis. σ is data; the form is structure."""
+
+    sigma: Float[Array, ""]
+    order: int = eqx.field(static=True)
+    stages: tuple[int, int] | None = eqx.field(static=True)  # in float32 and float64; None is spectral
+
+    def __init__(self, sigma: Any, order: int = 1):
+        self.sigma = _checks.hyper("sigma", sigma)
+        self.order = _checks.count("order", order)
+        spectral = self.order > 1 or _checks.is_traced(self.sigma)
+        self.stages = None if spectral else _num_stages(float(self.sigma))
+
+    def root(self, v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """B v."""
+        return self._apply(v, transpose=False)
+
+    def root_transpose(self, v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """Bᵀ v."""
+        return self._apply(v, transpose=True)
+
+    def _apply(self, v: Float[Array, "*batch d"], transpose: bool) -> Float[Array, "*batch d"]:
+        wide = v.astype(_compute_dtype(v))
+        if self.stages is None:
+            out = _spectral(wide, self.sigma, self.order, -0.5)
+        else:
+            out = _filter(wide, self.sigma, self.stages[wide.dtype == jnp.float64], transpose)
+        return out.astype(v.dtype)
+
+
+def solve(v: Float[Array, "*batch d"], sigma: Any, order: int = 1) -> Float[Array, "*batch d"]:
+    """A_σ⁻¹ v along the last axis.
+
+    A_σ = I + σ(−L)ⁿ with n = `order`; leading axes are batched and the dtype is kept. Exact to
+    rounding for every d ≥ 1. O(d) for a concrete σ at order 1, otherwise one real FFT there and back.
+
+    >>> import jax.numpy as jnp
+    >>> solve(jnp.array([3.0, 0.0]), sigma=1.0).round(5).tolist()  # the matrix is [[2, -1], [-1, 2]]
+    [2.0, 1.0]
+    """
+    v = _checks.floating("v", v)
+    smoother = Smoother(sigma, order)
+    if smoother.stages is None:
+        return _spectral(v.astype(_compute_dtype(v)), smoother.sigma, order, -1.0).astype(v.dtype)
+    return smoother.root_transpose(smoother.root(v))
+
+
+def sqrt_solve(v: Float[Array, "*batch d"], sigma: Any, order: int = 1) -> Float[Array, "*batch d"]:
+    """The symmetric A_σ^{-1/2} v along the last axis, by real FFT.
+
+    Samplers do not need it: any B with B Bᵀ = A⁻¹ gives the same law, and `ls.Laplacian` uses one
+    that is a short filter. This is the paper's own root (Eq. SqrtMatrix), for comparison.
+
+    >>> import jax.numpy as jnp
+    >>> v = jnp.array([1.0, 2.0, 3.0, 5.0])
+    >>> bool(jnp.allclose(sqrt_solve(sqrt_solve(v, 1.0), 1.0), solve(v, 1.0), atol=1e-6))
+    True
+    """
+    v = _checks.floating("v", v)
+    sigma, order = _checks.hyper("sigma", sigma), _checks.count("order", order)
+    return _spectral(v.astype(_compute_dtype(v)), sigma, order, -0.5).astype(v.dtype)
+
+
+def eigenvalues(d: int, sigma: Any, order: int = 1) -> Float[Array, " d"]:
+    """The d eigenvalues 1 + σ ℓⱼⁿ of A_σ, ℓⱼ = 2 − 2cos(2πj/d) halved for d = 2, in Fourier order.
+
+    >>> eigenvalues(4, 1.0).tolist()
+    [1.0, 3.0, 5.0, 3.0]
+    """
+    d = _checks.count("d", d)
+    sigma, order = _checks.hyper("sigma", sigma), _checks.count("order", order)
+    return _spectrum(d, d, sigma, order)
+
+
+def _compute_dtype(v: Array) -> Any:
+    """float64 for float64, float32 for everything narrower: half precision is only for storage."""
+    return jnp.promote_types(v.dtype, jnp.float32)
+
+
+def _num_stages(sigma: float) -> tuple[int, int]:
+    if sigma == 0:
+        return 0, 0
+    theta = 2 * math.asinh(0.5 / math.sqrt(sigma))
+    taps = [-math.log(tiny) / theta for tiny in _NEGLIGIBLE.values()]
+    narrow, wide = (max(1, math.ceil(math.log(n, _RADIX))) for n in taps)
+    return narrow, wide
+
+
+def _filter(v: Array, sigma: Array, stages: int, transpose: bool) -> Array:
+    """c(1 − ρS)⁻¹ v, or its transpose, in `stages` sums of shifted copies."""
+    d = v.shape[-1]
+    if d == 1 or stages == 0:
+        return v
+    sigma = sigma / 2 if d == 2 else sigma  # a cycle of two has its one edge twice
+    theta = 2 * jnp.arcsinh(0.5 / jnp.sqrt(sigma))
+    gain = 1 / jnp.sqrt((1 + 2 * sigma + jnp.sqrt(1 + 4 * sigma)) / 2)
+    v = v * gain.astype(v.dtype)
+    for stage in range(stages):
+        shifts = [k * _RADIX**stage for k in range(_RADIX)]
+        weights = [jnp.exp(-theta * shift).astype(v.dtype) for shift in shifts[1:]]
+        v = _sum_of_shifts(v, [shift % d for shift in shifts], weights, transpose)
+        v = jax.lax.optimization_barrier(v)  # or XLA recomputes each stage for every term of the next
+    return v
+
+
+def _sum_of_shifts(v: Array, shifts: list[int], weights: list[Array], transpose: bool) -> Array:
+    """V + Σₖ wₖ S^sₖ v, the cycle unrolled once so that each term is a slice."""
+    d, reach = v.shape[-1], max(shifts)
+    if transpose:
+        unrolled, starts = jnp.concatenate([v, v[..., :reach]], axis=-1), shifts
+    else:
+        unrolled, starts = jnp.concatenate([v[..., d - reach :], v], axis=-1), [reach - s for s in shifts]
+    terms = [jax.lax.slice_in_dim(unrolled, start, start + d, axis=-1) for start in starts]
+    return terms[0] + sum(w * term for w, term in zip(weights, terms[1:], strict=True))
+
+
+def _spectrum(d: int, num: int, sigma: Array, order: int) -> Array:
+    """The first `num` eigenvalues of A_σ."""
+    j = jnp.arange(num, dtype=sigma.dtype)
+    ell = 4 * jnp.sin(j * (np.pi / d)) ** 2  # 2 − 2cos without the cancellation
+    return 1 + sigma * (ell / 2 if d == 2 else ell) ** order
+
+
+def _spectral(v: Array, sigma: Array, order: int, power: float) -> Array:
+    """A_σ^power v by real FFT."""
+    d = v.shape[-1]
+    scale = _spectrum(d, d // 2 + 1, sigma, order) ** power
+    waves = jnp.fft.rfft(v)
+    return jnp.fft.irfft(waves * scale.astype(waves.dtype), n=d)

@@ -1,0 +1,22 @@
+"""What every test runs under: annotations executed, strict dtype promotion, the data beside the checkout."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("lsmcmc", "beartype.beartype")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+if "LSMCMC_DATA" not in os.environ and _BESIDE.is_dir():
+    os.environ["LSMCMC_DATA"] = str(_BESIDE)
+
+
+@pytest.fixture
+def x64():
+    """float64 for one test."""
+    with jax.enable_x64(True):
+        yield
