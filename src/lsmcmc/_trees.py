@@ -6,14 +6,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+_PIECE = 2**16
+
 
 def normal_like(key: Array, like: PyTree) -> PyTree:
     """One standard normal for each coordinate of `like`, in its dtypes."""
     leaves, structure = jax.tree.flatten(like)
     keys = jax.random.split(key, len(leaves)) if len(leaves) > 1 else [key]
-    return jax.tree.unflatten(
-        structure, [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-    )
+    return jax.tree.unflatten(structure, [_normal(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
+
+
+def _normal(key: Array, like: Any) -> Array:
+    """Long leaves are drawn a piece at a time: the generator is slow at awkward lengths and takes memory."""
+    if like.size <= _PIECE:
+        return jax.random.normal(key, like.shape, like.dtype)
+    keys = jax.random.split(key, -(-like.size // _PIECE))
+    pieces = jax.lax.map(lambda k: jax.random.normal(k, (_PIECE,), like.dtype), keys)
+    return pieces.reshape(-1)[: like.size].reshape(like.shape)
 
 
 def add(x: PyTree, y: PyTree) -> PyTree:
@@ -39,3 +48,8 @@ def cast_like(x: PyTree, like: PyTree) -> PyTree:
 def up_to(structure: Any, tree: PyTree) -> list[Any]:
     """The subtrees of `tree` at the leaves of a prefix's `structure`."""
     return list(structure.flatten_up_to(tree))
+
+
+def wide(dtype: Any) -> Any:
+    """The dtype to accumulate in: float32 for half precision and for whole numbers, others as they are."""
+    return dtype if jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize >= 4 else jnp.dtype(jnp.float32)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from lsmcmc import _trees
 from lsmcmc.posterior import _callable
 
 
@@ -38,7 +39,7 @@ class Sums(eqx.Module):
         """Before the first draw."""
 
         def zeros() -> PyTree:
-            return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), position)
+            return jax.tree.map(lambda x: jnp.zeros(x.shape, _trees.wide(x.dtype)), position)
 
         return Sums(jnp.zeros((), jnp.int32), jnp.zeros((), float), zeros(), zeros())
 

@@ -160,7 +160,7 @@ class RMSprop(Preconditioner):
 
     def init(self, position: PyTree) -> PyTree:
         """V = 0, in float32 at least."""
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), position)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, _trees.wide(x.dtype)), position)
 
     def update(self, state: PyTree, gradient: PyTree) -> PyTree:
         """V ← decay·V + (1 − decay)·gradient²."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from lsmcmc import diagnostics
+from lsmcmc import _trees, diagnostics
 from lsmcmc.keeping import Keep, Sums
 from lsmcmc.posterior import Posterior
 
@@ -169,7 +169,7 @@ def _average(fn: Any, positions: PyTree, weights: Float[Array, " D"], args: Any)
         return jax.tree.map(lambda t, v: t + weight.astype(t.dtype) * v.astype(t.dtype), total, values), None
 
     like = jax.eval_shape(lambda: fn(jax.tree.map(lambda leaf: leaf[0], positions), *args))
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)), like)
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _trees.wide(leaf.dtype)), like)
     return jax.lax.scan(add, zero, (positions, weights))[0]
 
 

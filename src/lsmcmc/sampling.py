@@ -238,7 +238,7 @@ def _advance(
 
     def block(b: Array, inner: tuple[Any, ...]) -> tuple[Any, ...]:
         first = b * job.block
-        ahead = jax.vmap(prepare)(first + jnp.arange(job.block))
+        ahead = jax.vmap(prepare)(first + jnp.arange(job.block, dtype=jnp.int32))
 
         def within(j: Array, inner: tuple[Any, ...]) -> tuple[Any, ...]:
             return step(first + j, inner, *jax.tree.map(lambda leaf: leaf[j], ahead))

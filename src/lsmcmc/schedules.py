@@ -22,17 +22,19 @@ def schedule(name: str, value: Any) -> Schedule:
 
 def at(value: Any, step: Int[Array, ""]) -> Float[Array, ""]:
     """The value at one step, inside or outside a compiled function."""
-    return jnp.asarray(value(step) if callable(value) else value, dtype=float)
+    with jax.numpy_dtype_promotion("standard"):  # a schedule mixes the whole-number step with floats
+        return jnp.asarray(value(step) if callable(value) else value, dtype=float)
 
 
 def over(name: str, value: Schedule, first: int, num: int) -> NDArray[np.float64]:
     """The values at steps first … first + num − 1, evaluated outside the compiled loop, and checked."""
     if not callable(value):
         return np.full(num, float(value))
-    try:
-        values = jax.vmap(value)(jnp.arange(first, first + num))
-    except jax.errors.ConcretizationTypeError:  # Python `if step < …`: one step at a time, same numbers
-        values = [value(step) for step in range(first, first + num)]
+    with jax.numpy_dtype_promotion("standard"):
+        try:
+            values = jax.vmap(value)(jnp.arange(first, first + num))
+        except jax.errors.ConcretizationTypeError:  # Python `if step < …`: one step at a time, same numbers
+            values = [value(step) for step in range(first, first + num)]
     out = np.broadcast_to(np.asarray(values, dtype=np.float64), (num,))
     bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
     if bad.size:

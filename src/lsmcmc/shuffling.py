@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
-_ROUNDS = 12  # of the Feistel network; four are the least for a pseudo-random permutation
+_ROUNDS = 6  # double rounds of the Feistel network; two are the least for a pseudo-random permutation
 
 
 def iid(key: Array, step: Int[Array, ""], size: int, num: int) -> Int[Array, " B"]:
     """`size` rows of `num`, with replacement."""
-    return jax.random.randint(jax.random.fold_in(key, step), (size,), 0, num)
+    return jax.random.randint(jax.random.fold_in(key, step), (size,), 0, num, jnp.int32)
 
 
 def subset(key: Array, step: Int[Array, ""], size: int, num: int) -> Int[Array, " B"]:
@@ -19,8 +19,8 @@ def subset(key: Array, step: Int[Array, ""], size: int, num: int) -> Int[Array, 
 
     Row j = num − size + i enters as itself if the draw from 0 … j is in the batch already.
     """
-    tops = jnp.arange(num - size, num)
-    draws = jax.random.randint(jax.random.fold_in(key, step), (size,), 0, tops + 1)
+    tops = jnp.arange(num - size, num, dtype=jnp.int32)
+    draws = jax.random.randint(jax.random.fold_in(key, step), (size,), 0, tops + 1, jnp.int32)
 
     def place(i: Array, rows: Array) -> Array:
         return rows.at[i].set(jnp.where((rows == draws[i]).any(), tops[i], draws[i]))
@@ -31,7 +31,7 @@ def subset(key: Array, step: Int[Array, ""], size: int, num: int) -> Int[Array, 
 def epochs(key: Array, step: Int[Array, ""], size: int, num: int) -> Int[Array, " B"]:
     """The next `size` rows of a pass over all `num`, in an order that is new for every pass."""
     epoch, batch = jnp.divmod(step, num // size)
-    return permuted(jax.random.fold_in(key, epoch), batch * size + jnp.arange(size), num)
+    return permuted(jax.random.fold_in(key, epoch), batch * size + jnp.arange(size, dtype=jnp.int32), num)
 
 
 def permuted(key: Array, places: Int[Array, " B"], num: int) -> Int[Array, " B"]:
@@ -42,19 +42,24 @@ def permuted(key: Array, places: Int[Array, " B"], num: int) -> Int[Array, " B"]
     """
     bits = max(2, (num - 1).bit_length())
     low = bits // 2
-    round_keys = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
+    high = bits - low
+    round_keys = jax.random.bits(key, (_ROUNDS, 2), jnp.uint32)
 
-    def once(value: UInt32[Array, ""]) -> UInt32[Array, ""]:
-        left_bits, right_bits = bits - low, low
-        for r in range(_ROUNDS):
-            left, right = value >> right_bits, value & ((1 << right_bits) - 1)
-            mixed = (left ^ _mix(right ^ round_keys[r])) & ((1 << left_bits) - 1)
-            value = (right << left_bits) | mixed
-            left_bits, right_bits = right_bits, left_bits
-        return value
+    def two_rounds(r: Array, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, right = halves
+        left = left ^ (_mix(right ^ round_keys[r, 0]) & ((1 << high) - 1))
+        right = right ^ (_mix(left ^ round_keys[r, 1]) & ((1 << low) - 1))
+        return left, right
+
+    def once(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        value, _ = carry
+        halves = (value >> low, value & ((1 << low) - 1))
+        left, right = jax.lax.fori_loop(0, _ROUNDS, two_rounds, halves)
+        value = (left << low) | right
+        return value, value < num
 
     def walk(place: UInt32[Array, ""]) -> UInt32[Array, ""]:
-        return jax.lax.while_loop(lambda value: value >= num, once, once(place))
+        return jax.lax.while_loop(lambda carry: ~carry[1], once, (place, jnp.asarray(False)))[0]
 
     return jax.vmap(walk)(places.astype(jnp.uint32)).astype(places.dtype)
 

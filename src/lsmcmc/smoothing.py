@@ -15,6 +15,7 @@ of stages is what is called the form; it follows from the concrete σ. A σ that
 order above one, takes the spectral form B = Bᵀ = A^{-1/2} by real FFT.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from lsmcmc import _checks
+from lsmcmc import _checks, _trees
 
 _RADIX = 8
 _NEGLIGIBLE = {jnp.dtype(jnp.float32): 2.0**-27, jnp.dtype(jnp.float64): 2.0**-56}
@@ -38,7 +39,7 @@ class Smoother(eqx.Module):
     stages: tuple[int, int] | None = eqx.field(static=True)  # in float32 and float64; None is spectral
 
     def __init__(self, sigma: Any, order: int = 1):
-        self.sigma = _checks.hyper("sigma", sigma)
+        self.sigma = _concrete_sigma(sigma)
         self.order = _checks.count("order", order)
         spectral = self.order > 1 or _checks.is_traced(self.sigma)
         self.stages = None if spectral else _num_stages(float(self.sigma))
@@ -52,7 +53,7 @@ class Smoother(eqx.Module):
         return self._apply(v, transpose=True)
 
     def _apply(self, v: Float[Array, "*batch d"], transpose: bool) -> Float[Array, "*batch d"]:
-        wide = v.astype(_compute_dtype(v))
+        wide = v.astype(_trees.wide(v.dtype))
         if self.stages is None:
             out = _spectral(wide, self.sigma, self.order, -0.5)
         else:
@@ -71,10 +72,10 @@ def solve(v: Float[Array, "*batch d"], sigma: Any, order: int = 1) -> Float[Arra
     [2.0, 1.0]
     """
     v = _checks.floating("v", v)
-    smoother = Smoother(sigma, order)
+    wide, smoother = v.astype(_trees.wide(v.dtype)), Smoother(sigma, order)
     if smoother.stages is None:
-        return _spectral(v.astype(_compute_dtype(v)), smoother.sigma, order, -1.0).astype(v.dtype)
-    return smoother.root_transpose(smoother.root(v))
+        return _spectral(wide, smoother.sigma, smoother.order, -1.0).astype(v.dtype)
+    return smoother.root_transpose(smoother.root(wide)).astype(v.dtype)
 
 
 def sqrt_solve(v: Float[Array, "*batch d"], sigma: Any, order: int = 1) -> Float[Array, "*batch d"]:
@@ -90,7 +91,7 @@ def sqrt_solve(v: Float[Array, "*batch d"], sigma: Any, order: int = 1) -> Float
     """
     v = _checks.floating("v", v)
     sigma, order = _checks.hyper("sigma", sigma), _checks.count("order", order)
-    return _spectral(v.astype(_compute_dtype(v)), sigma, order, -0.5).astype(v.dtype)
+    return _spectral(v.astype(_trees.wide(v.dtype)), sigma, order, -0.5).astype(v.dtype)
 
 
 def eigenvalues(d: int, sigma: Any, order: int = 1) -> Float[Array, " d"]:
@@ -104,9 +105,12 @@ def eigenvalues(d: int, sigma: Any, order: int = 1) -> Float[Array, " d"]:
     return _spectrum(d, d, sigma, order)
 
 
-def _compute_dtype(v: Array) -> Any:
-    """float64 for float64, float32 for everything narrower: half precision is only for storage."""
-    return jnp.promote_types(v.dtype, jnp.float32)
+def _concrete_sigma(sigma: Any) -> Float[Array, ""]:
+    """σ as data. A number written inside a traced function stays a number, so that it has a form."""
+    if _checks.is_traced(sigma):
+        return _checks.hyper("sigma", sigma)
+    with jax.ensure_compile_time_eval():
+        return _checks.hyper("sigma", sigma)
 
 
 def _num_stages(sigma: float) -> tuple[int, int]:
@@ -118,44 +122,48 @@ def _num_stages(sigma: float) -> tuple[int, int]:
     return narrow, wide
 
 
+@functools.partial(jax.jit, static_argnames=("stages", "transpose"))
 def _filter(v: Array, sigma: Array, stages: int, transpose: bool) -> Array:
     """c(1 − ρS)⁻¹ v, or its transpose, in `stages` sums of shifted copies."""
     d = v.shape[-1]
-    if d == 1 or stages == 0:
+    if d <= 1 or stages == 0:
         return v
     sigma = sigma / 2 if d == 2 else sigma  # a cycle of two has its one edge twice
     theta = 2 * jnp.arcsinh(0.5 / jnp.sqrt(sigma))
     gain = 1 / jnp.sqrt((1 + 2 * sigma + jnp.sqrt(1 + 4 * sigma)) / 2)
-    v = v * gain.astype(v.dtype)
     for stage in range(stages):
         shifts = [k * _RADIX**stage for k in range(_RADIX)]
-        weights = [jnp.exp(-theta * shift).astype(v.dtype) for shift in shifts[1:]]
+        weights = [jnp.exp(-theta * shift) * (gain if stage == 0 else 1) for shift in shifts]
         v = _sum_of_shifts(v, [shift % d for shift in shifts], weights, transpose)
-        v = jax.lax.optimization_barrier(v)  # or XLA recomputes each stage for every term of the next
     return v
 
 
 def _sum_of_shifts(v: Array, shifts: list[int], weights: list[Array], transpose: bool) -> Array:
-    """V + Σₖ wₖ S^sₖ v, the cycle unrolled once so that each term is a slice."""
+    """Σₖ wₖ S^sₖ v, the cycle unrolled once so that each term is a slice."""
     d, reach = v.shape[-1], max(shifts)
     if transpose:
         unrolled, starts = jnp.concatenate([v, v[..., :reach]], axis=-1), shifts
     else:
         unrolled, starts = jnp.concatenate([v[..., d - reach :], v], axis=-1), [reach - s for s in shifts]
+    unrolled = jax.lax.optimization_barrier(unrolled)  # or XLA recomputes it, and all before it, for every term
     terms = [jax.lax.slice_in_dim(unrolled, start, start + d, axis=-1) for start in starts]
-    return terms[0] + sum(w * term for w, term in zip(weights, terms[1:], strict=True))
+    return functools.reduce(jnp.add, [w.astype(v.dtype) * term for w, term in zip(weights, terms, strict=True)])
 
 
 def _spectrum(d: int, num: int, sigma: Array, order: int) -> Array:
     """The first `num` eigenvalues of A_σ."""
-    j = jnp.arange(num, dtype=sigma.dtype)
+    j = jnp.arange(num)
+    j = jnp.minimum(j, d - j).astype(sigma.dtype)  # sin near π would lose half of the digits
     ell = 4 * jnp.sin(j * (np.pi / d)) ** 2  # 2 − 2cos without the cancellation
     return 1 + sigma * (ell / 2 if d == 2 else ell) ** order
 
 
+@functools.partial(jax.jit, static_argnames=("order", "power"))
 def _spectral(v: Array, sigma: Array, order: int, power: float) -> Array:
     """A_σ^power v by real FFT."""
     d = v.shape[-1]
+    if d <= 1:
+        return v
     scale = _spectrum(d, d // 2 + 1, sigma, order) ** power
     waves = jnp.fft.rfft(v)
     return jnp.fft.irfft(waves * scale.astype(waves.dtype), n=d)

@@ -1,5 +1,6 @@
 """The paper's data sets: downloaded once with a checksum, or read from the folder named in LSMCMC_DATA."""
 
-from lsmcmc.data._a3a import Dataset, a3a
+from lsmcmc.data._a3a import a3a
+from lsmcmc.data._dataset import Dataset
 
 __all__ = ["Dataset", "a3a"]

@@ -1,0 +1,90 @@
+"""Every piece by name, so that one check runs over all of them, and toy targets with laws known exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lsmcmc as ls
+
+D = 6  # of the toy problems
+
+PRECONDITIONERS = {
+    "identity": lambda: ls.Identity(),
+    "laplacian": lambda: ls.Laplacian(1.0),
+    "strong laplacian": lambda: ls.Laplacian(20.0),
+    "second order": lambda: ls.Laplacian(0.7, order=2),
+    "rmsprop": lambda: ls.RMSprop(0.9, 1e-3),
+    "rmsprop @ laplacian": lambda: ls.RMSprop(0.9, 1e-3) @ ls.Laplacian(0.5),
+    "laplacian @ rmsprop": lambda: ls.Laplacian(0.5) @ ls.RMSprop(0.9, 1e-3),
+}
+ADAPTIVE = {name for name in PRECONDITIONERS if "rmsprop" in name}
+CONSTANT = sorted(set(PRECONDITIONERS) - ADAPTIVE)
+
+DYNAMICS = {"overdamped": lambda: ls.Overdamped()}
+
+ESTIMATORS = {
+    "iid": lambda: ls.Minibatch(2),
+    "subset": lambda: ls.Minibatch(2, "subset"),
+    "epochs": lambda: ls.Minibatch(2, "epochs"),
+    "shared": lambda: ls.Minibatch(2, shared=True),
+    "full": lambda: ls.FullBatch(),
+}
+
+SAMPLERS = {
+    "sgld": lambda h=1e-2: ls.sgld(h),
+    "psgld": lambda h=1e-2: ls.psgld(h),
+    "psgld with gamma": lambda h=1e-2: ls.psgld(h, gamma=True),
+    "ls_sgld": lambda h=1e-2: ls.ls_sgld(h, sigma=1.0),
+    "ls_sgld of order 2": lambda h=1e-2: ls.ls_sgld(h, sigma=0.5, order=2),
+    "global ls_sgld": lambda h=1e-2: ls.ls_sgld(h, sigma=1.0, scope="global"),
+    "ls_psgld": lambda h=1e-2: ls.ls_psgld(h, sigma=1.0),
+    "per leaf": lambda h=1e-2: ls.sgld(h, preconditioner=[ls.Laplacian(1.0), ls.RMSprop()]),
+    "lmc": lambda h=1e-2: ls.lmc(h),
+    "ls_lmc": lambda h=1e-2: ls.lmc(h, preconditioner=ls.Laplacian(1.0)),
+}
+
+
+def sampler(dynamics: str, preconditioner: str, step_size: float = 0.05, temperature: float = 1.0) -> ls.Sampler:
+    """One of the full product."""
+    return ls.Sampler(step_size, DYNAMICS[dynamics](), PRECONDITIONERS[preconditioner](), temperature)
+
+
+def precision() -> np.ndarray:
+    """A correlated positive definite matrix with eigenvalues from 0.5 to 4."""
+    vectors, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(D, D)))
+    return vectors @ np.diag(np.linspace(0.5, 4.0, D)) @ vectors.T
+
+
+def linear_regression(num: int = 6) -> tuple[ls.Posterior, np.ndarray, np.ndarray]:
+    """A posterior quadratic in the position whose minibatch gradients have noise that depends on it."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(num, D)), rng.normal(size=num)
+
+    def log_likelihood(x, batch):
+        rows, targets = batch
+        return -0.5 * (targets - rows @ x) ** 2
+
+    return ls.Posterior(log_likelihood, lambda x: -0.5 * jnp.sum(x**2), (X, y)), X, y
+
+
+def logistic_regression(num: int = 40, dim: int = D) -> tuple[ls.Posterior, np.ndarray, np.ndarray]:
+    """A small posterior without closed form."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(num, dim))
+    y = np.sign(rng.normal(size=num))
+
+    def log_likelihood(x, batch):
+        rows, labels = batch
+        return jax.nn.log_sigmoid(labels * (rows @ x))
+
+    return ls.Posterior(log_likelihood, lambda x: -0.5 * jnp.sum(x**2), (X, y)), X, y
+
+
+def circulant(d: int, sigma: float, order: int = 1) -> np.ndarray:
+    """A_σ written down entry by entry, independently of the library."""
+    minus_laplacian = np.zeros((d, d))
+    for i in range(d):
+        for j in {(i - 1) % d, (i + 1) % d} - {i}:
+            minus_laplacian[i, j] -= 1
+            minus_laplacian[i, i] += 1
+    return np.eye(d) + sigma * np.linalg.matrix_power(minus_laplacian, order)
