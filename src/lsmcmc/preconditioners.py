@@ -5,6 +5,7 @@ learns adds `init(position)` and `update(state, gradient)`; one that can say how
 the position adds `divergence`. The root is not unique: any B with B Bᵀ = G gives the same law.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -215,6 +216,10 @@ class Product(Preconditioner):
         """Both states."""
         return self.first.init(position), self.second.init(position)
 
+    def update(self, state: PyTree, gradient: PyTree) -> PyTree:
+        """`observe` with N = 1."""
+        return self.observe(state, gradient, 1)
+
     def observe(self, state: PyTree, gradient: PyTree, num_examples: int) -> PyTree:
         """Both states, from the same raw gradient."""
         first, second = state
@@ -242,7 +247,7 @@ class PerLeaf(Preconditioner):
     [1.0, 1.0]
     """
 
-    prefix: PyTree[Preconditioner]
+    prefix: PyTree  # of preconditioners
 
     def __check_init__(self) -> None:
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.prefix, is_leaf=_is_preconditioner):
@@ -254,6 +259,10 @@ class PerLeaf(Preconditioner):
     def init(self, position: PyTree) -> PyTree:
         """A state for each branch."""
         return self._map(lambda piece, x: piece.init(x), position)
+
+    def update(self, state: PyTree, gradient: PyTree) -> PyTree:
+        """`observe` with N = 1."""
+        return self.observe(state, gradient, 1)
 
     def observe(self, state: PyTree, gradient: PyTree, num_examples: int) -> PyTree:
         """Each branch sees its own gradient."""
@@ -376,7 +385,7 @@ def _along(leaf: Array, axes: tuple[int, ...] | None, smooth: Callable[[Array], 
 
 def _as_one_vector(v: PyTree, axes: list[tuple[int, ...] | None], smooth: Callable[[Array], Array]) -> PyTree:
     leaves, structure = jax.tree.flatten(v)
-    dtype = max((leaf.dtype for leaf in leaves), key=lambda t: t.itemsize)
+    dtype = functools.reduce(jnp.promote_types, [leaf.dtype for leaf in leaves])
     rows, back = zip(*(_to_front(leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)), strict=True)
     if any(row.ndim != 1 for row in rows):
         raise ValueError("scope='global' lays out whole leaves: axes must name every axis of a leaf, or be None.")

@@ -45,7 +45,7 @@ class Progress:
             progress.MofNCompleteColumn(),
             progress.TextColumn("steps"),
             progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, force_terminal=True),  # asked for, or a terminal it is
             transient=True,
         )
         self.task = self.bar.add_task(self.label, total=self.total)

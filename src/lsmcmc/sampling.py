@@ -31,6 +31,7 @@ _DRAW_BYTES = 2**25  # of draws waiting inside one compiled call
 _BLOCK_BYTES = 2**20  # of noise and rows drawn ahead
 _MOST_BLOCK = 256
 _CALL_SECONDS = 0.5  # after which Python gets a look
+_LOOK_AHEAD = 100  # steps at which schedules are checked before any sampling
 
 
 class Keys(eqx.Module):
@@ -108,13 +109,7 @@ def sample(
     """
     num_draws, burn_in = _checks.count("num_draws", num_draws), _checks.count("burn_in", burn_in, least=0)
     thin, chunk = _checks.count("thin", thin), _checks.count("chunk", _MOST_STEPS if chunk is None else chunk)
-    if not isinstance(target, (Posterior, Target)):
-        raise TypeError(
-            f"the target must be an ls.Posterior or an ls.Target, got {type(target).__name__}. "
-            f"For a plain log density write ls.Target(log_density)."
-        )
-    if not isinstance(sampler, Sampler):
-        raise TypeError(f"the sampler must be one such as ls.sgld(1e-4), got {sampler!r}.")
+    check_pieces(sampler, target)
     estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep)
     carry = _start(sampler, estimator, target, position, init, state, chains, seed)
     start = carry.sampler.position
@@ -128,9 +123,20 @@ def sample(
         target,
         kept,
         block=_block_size(target, estimator, one, num_chains),
-        slots=max(1, min(_MOST_STEPS, _DRAW_BYTES // max(1, num_chains * _trees.num_bytes(like)))) if like else 1,
+        slots=min(_MOST_STEPS, max(1, _DRAW_BYTES // max(1, num_chains * _trees.num_bytes(like)))),
     )
     return _drive(job, sampler, carry, run, burn_in, thin, chunk, progress)
+
+
+def check_pieces(sampler: Any, target: Any) -> None:
+    """The first two arguments are what they should be."""
+    if not isinstance(target, (Posterior, Target)):
+        raise TypeError(
+            f"the target must be an ls.Posterior or an ls.Target, got {type(target).__name__}. "
+            f"For a plain log density write ls.Target(log_density)."
+        )
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"the sampler must be one such as ls.sgld(1e-4), got {sampler!r}.")
 
 
 def _start(
@@ -317,6 +323,7 @@ class _Calls:
         self.slots, self.chunk = slots, min(chunk, _MOST_STEPS)
         self.total = burn_in + thin * num_draws
         self.next_count = self.chunk if chunk < _MOST_STEPS else 1
+        self._schedules(np.linspace(0, self.total - 1, _LOOK_AHEAD).astype(np.int64))  # bad values should be met now
 
     def nothing(self) -> _Plan:
         """A call of no steps, which compiles."""
@@ -339,11 +346,7 @@ class _Calls:
         slots = np.full(_MOST_STEPS, -1, np.int32)
         slots[:count] = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
         h, temperature = (
-            np.pad(
-                schedules.over(name, getattr(self.sampler, name), self.first + done, count),
-                (0, _MOST_STEPS - count),
-            )
-            for name in ("step_size", "temperature")
+            np.pad(values, (0, _MOST_STEPS - count)) for values in self._schedules(np.arange(done, done + count))
         )
         plan = _Plan(
             jnp.asarray(count, jnp.int32),
@@ -352,6 +355,12 @@ class _Calls:
             jnp.asarray(slots),
         )
         return plan, h[:count][is_kept]
+
+    def _schedules(self, steps: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        return [
+            schedules.over(name, getattr(self.sampler, name), self.first + steps)
+            for name in ("step_size", "temperature")
+        ]
 
     def took(self, seconds: float) -> None:
         """Lengthen the calls while they are short, shorten them when they are long."""

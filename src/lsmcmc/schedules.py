@@ -26,20 +26,20 @@ def at(value: Any, step: Int[Array, ""]) -> Float[Array, ""]:
         return jnp.asarray(value(step) if callable(value) else value, dtype=float)
 
 
-def over(name: str, value: Schedule, first: int, num: int) -> NDArray[np.float64]:
-    """The values at steps first … first + num − 1, evaluated outside the compiled loop, and checked."""
+def over(name: str, value: Schedule, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The values at `steps`, evaluated outside the compiled loop, and checked."""
     if not callable(value):
-        return np.full(num, float(value))
+        return np.full(len(steps), float(value))
     with jax.numpy_dtype_promotion("standard"):
         try:
-            values = jax.vmap(value)(jnp.arange(first, first + num))
+            values = jax.vmap(value)(jnp.asarray(steps, jnp.int32))
         except jax.errors.ConcretizationTypeError:  # Python `if step < …`: one step at a time, same numbers
-            values = [value(step) for step in range(first, first + num)]
-    out = np.broadcast_to(np.asarray(values, dtype=np.float64), (num,))
+            values = [value(int(step)) for step in steps]
+    out = np.broadcast_to(np.asarray(values, dtype=np.float64), len(steps))
     bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
     if bad.size:
         raise ValueError(
             f"{name} must be finite and zero or above at every step; "
-            f"the schedule gives {out[bad[0]]:g} at step {first + int(bad[0])}."
+            f"the schedule gives {out[bad[0]]:g} at step {int(steps[bad[0]])}."
         )
     return out
