@@ -274,3 +274,35 @@ def test_a_gradient_at_the_start_that_is_not_finite_stops_at_step_one():
 def test_checks_pass_under_a_tracer():
     """Inside a compiled function numbers cannot be seen, and are not refused for it."""
     assert jax.jit(lambda s: ls.ls_sgld(s, sigma=s).preconditioner.apply((), jnp.ones(4)))(0.5).shape == (4,)
+
+
+@pytest.mark.parametrize("gradient", [lambda x: x.sum(), lambda x: x[:1], lambda x: (x, x)])
+def test_a_gradient_must_look_like_the_position(gradient):
+    sampler = ls.sgld(1e-2)
+    state = sampler.init(jnp.zeros(3), key=jax.random.key(0))
+    with refused(ValueError, r"the gradient must look like the position, float32\[3\], got"):
+        sampler.step(state, gradient, key=jax.random.key(1))
+
+
+def test_a_state_goes_with_its_sampler_and_its_own_keys():
+    first = run()
+    options = {"state": first.state, "num_draws": 1, "batch_size": 2}
+    with refused(ValueError, r"state is of another sampler or position"):
+        ls.sample(ls.psgld(1e-2), posterior(), **options)
+    with refused(ValueError, r"state has its own keys; leave out seed=3"):
+        ls.sample(ls.sgld(1e-2), posterior(), seed=3, **options)
+
+
+def test_starts_given_as_arrays_have_a_chain_axis():
+    starts = jnp.arange(6.0).reshape(2, 3)
+    assert ls.sample(ls.sgld(0.0), posterior(), init=starts, num_draws=1, batch_size=2).draws[:, 0].tolist() == (
+        starts.tolist()
+    )
+    with refused(ValueError, r"arrays with a leading chain axis of 5, got float32\[2, 3\]"):
+        ls.sample(ls.sgld(0.0), posterior(), init=starts, num_draws=1, batch_size=2, chains=5)
+
+
+def test_errors_of_a_likelihood_come_without_the_compiler_s_frames():
+    with refused(ValueError, "one value per example") as caught:
+        run(posterior(lambda x, b: jnp.zeros(())))
+    assert len(caught.traceback) < 12

@@ -10,7 +10,7 @@ sampling.py         the loop
 
 from lsmcmc import data, diagnostics, smoothing, theory
 from lsmcmc.dynamics import Dynamics, Overdamped
-from lsmcmc.gradients import FullBatch, GradientEstimator, Minibatch, Oracle
+from lsmcmc.gradients import FullBatch, FunctionOracle, GradientEstimator, Minibatch, Oracle
 from lsmcmc.keeping import Moments
 from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
@@ -25,6 +25,7 @@ __all__ = [
     "DivergenceError",
     "Dynamics",
     "FullBatch",
+    "FunctionOracle",
     "GradientEstimator",
     "Identity",
     "Laplacian",

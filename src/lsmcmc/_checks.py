@@ -2,15 +2,18 @@
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import keystr
+from jax.tree_util import Partial, keystr
 from jaxtyping import Array, Float, PyTree
 
-T = TypeVar("T")
+
+class ContractError(ValueError):
+    """A function of the user's does not keep its contract. Raised again at the edge as a plain ValueError."""
 
 
 def is_traced(value: object) -> bool:
@@ -58,11 +61,12 @@ def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
     return str(value)
 
 
-def function(name: str, value: T, arguments: str) -> T:
-    """Something to call."""
+def function(name: str, value: Any, arguments: str) -> Callable[..., Any]:
+    """Something to call, as a pytree: a plain function has no leaves, a module keeps its arrays as data."""
     if not callable(value):
         raise TypeError(f"{name} must be a function of {arguments}, got {value!r} ({type(value).__name__}).")
-    return value
+    wrapped: Any = value if isinstance(value, eqx.Module | Partial) else Partial(value)
+    return wrapped
 
 
 def describe(tree: PyTree) -> str:
@@ -88,7 +92,7 @@ def _position_leaf(path: str, leaf: Any) -> Array:
             f"position{path} has dtype {array.dtype}; sampling needs real floating-point numbers. "
             f"Write position.astype(float)."
         )
-    if not is_traced(array) and not bool(jnp.isfinite(array).all()):
+    if not is_traced(array) and not np.isfinite(np.asarray(array, np.float64)).all():
         raise ValueError(f"position{path} has NaN or infinite entries; start the chains at a finite point.")
     return jnp.asarray(array, array.dtype)  # a Python float would stay weakly typed
 

@@ -50,7 +50,7 @@ class GradientEstimator(eqx.Module):
         """∇Û(x) and the next state."""
         return jax.grad(lambda x: self.potential(target, batch, x))(position), state
 
-    def oracle(self, target: Posterior | Target, key: Array, position: PyTree, step: int = 0) -> "Oracle":
+    def oracle(self, target: Posterior | Target, key: Array, position: PyTree, step: Any = 0) -> "Oracle":
         """One step's oracle, for stepping by hand; `position` serves for its shapes."""
         self.check(target)
         rows = self.plan(key, jnp.asarray(step), target.num_examples)
@@ -166,7 +166,11 @@ class Oracle(eqx.Module):
 
 
 class FunctionOracle(eqx.Module):
-    """A plain function x → ∇Û(x) as an oracle, N = 1."""
+    """A plain function x → ∇Û(x) as an oracle. A preconditioner that learns divides it by `num_examples`.
+
+    >>> FunctionOracle(lambda x: 2 * x, num_examples=100).gradient(3.0)
+    6.0
+    """
 
     gradient: Callable[[PyTree], PyTree]
     num_examples: int = eqx.field(static=True, default=1)

@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, PyTree
 
-from lsmcmc import _trees
-from lsmcmc.posterior import _callable
+from lsmcmc import _checks, _trees
 
 
 class Moments(eqx.Module):
@@ -63,7 +63,7 @@ class Sums(eqx.Module):
 
 
 class Keep(eqx.Module):
-    """What the loop does with a draw: `fn` of it is stored, `moments` of it are kept, or both."""
+    """What the loop does with a draw: `fn` of it is stored, or `moments` of it are kept."""
 
     fn: Callable[[PyTree], PyTree] | None
     moments: Moments | None
@@ -73,30 +73,31 @@ class Keep(eqx.Module):
         return step_size if self.moments is not None and self.moments.weighted else jnp.ones((), float)
 
 
-def _itself(position: PyTree) -> PyTree:
-    return position
+_ITSELF = Partial(lambda position: position)
 
 
 def as_keep(value: Any) -> Keep:
     """What `ls.sample(…, keep=)` asks for."""
     if value is None or (isinstance(value, str) and value == "draws"):
-        return Keep(_callable("keep", _itself, ""), None)
+        return Keep(_ITSELF, None)
     if isinstance(value, str) and value == "moments":
         return Keep(None, Moments())
     if isinstance(value, Moments):
         return Keep(None, value)
     if callable(value):
-        return Keep(_callable("keep", value, "(position)"), Moments())
+        return Keep(_checks.function("keep", value, "(position)"), None)
     raise ValueError(
         f"keep must be 'draws' (the default), 'moments', ls.Moments(weighted=True) or a function of the position, "
         f"got {value!r}."
     )
 
 
-def check_function(keep: Keep, position: PyTree) -> PyTree:
+def shape_kept(keep: Keep, position: PyTree) -> PyTree:
     """Shapes of what is stored of one draw; raises where `fn` fails or returns nothing."""
     if keep.fn is None:
         return ()
+    if keep.fn is _ITSELF:
+        return position
     like = jax.eval_shape(keep.fn, position)
     if not jax.tree.leaves(like):
         raise ValueError("keep(position) returned nothing to store; return an array or a pytree of arrays.")

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.tree_util import Partial, keystr
+from jax.tree_util import keystr
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from lsmcmc import _checks, _trees
@@ -42,8 +42,8 @@ class Posterior(eqx.Module):
     chunk_size: int = eqx.field(static=True)
 
     def __init__(self, log_likelihood: Any, log_prior: Any, data: Any, *, chunk_size: int = _CHUNK):
-        self.log_likelihood = _callable("log_likelihood", log_likelihood, "(position, batch)")
-        self.log_prior = _callable("log_prior", log_prior, "(position)")
+        self.log_likelihood = _checks.function("log_likelihood", log_likelihood, "(position, batch)")
+        self.log_prior = _checks.function("log_prior", log_prior, "(position)")
         self.data = _with_common_length(data)
         self.chunk_size = min(_checks.count("chunk_size", chunk_size), self.num_examples)
 
@@ -98,14 +98,14 @@ class Posterior(eqx.Module):
         try:
             values = self.log_likelihood(position, batch)
         except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-            raise ValueError(
+            raise _checks.ContractError(
                 f"log_likelihood(position, batch) failed with {type(error).__name__}: {error}\n"
                 f"It was called with position {_checks.describe(position)} and batch {_checks.describe(batch)}. "
                 f"A position is one pytree for all chains, without a chain axis."
             ) from error
         shape = jnp.shape(values)
         if shape != (size,):
-            raise ValueError(
+            raise _checks.ContractError(
                 f"log_likelihood must return one value per example, shape ({size},) for this batch of {size}, "
                 f"got {_what_shape(shape, size)}. {_advice(shape, size)}"
             )
@@ -131,7 +131,7 @@ class Target(eqx.Module):
     noise_scale: Float[Array, ""] | None
 
     def __init__(self, log_density: Any, noise_scale: Any = None):
-        self.log_density_function = _callable("log_density", log_density, "(position)")
+        self.log_density_function = _checks.function("log_density", log_density, "(position)")
         self.noise_scale = None if noise_scale is None else _checks.hyper("noise_scale", noise_scale)
 
     @property
@@ -146,12 +146,6 @@ class Target(eqx.Module):
     def gradient_noise(self, key: Array, like: PyTree) -> PyTree:
         """S ξ of one step; nothing without a `noise_scale`."""
         return () if self.noise_scale is None else _trees.scale(self.noise_scale, _trees.normal_like(key, like))
-
-
-def _callable(name: str, value: Any, arguments: str) -> Any:
-    """A plain function as a pytree without leaves; a module keeps its arrays as data."""
-    _checks.function(name, value, arguments)
-    return value if isinstance(value, (eqx.Module, Partial)) else Partial(value)
 
 
 def _with_common_length(data: PyTree) -> PyTree[Array]:
@@ -185,13 +179,13 @@ def _scalar(name: str, fn: Callable[[PyTree], Any], position: PyTree) -> Float[A
     try:
         value = fn(position)
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        raise ValueError(
+        raise _checks.ContractError(
             f"{name}(position) failed with {type(error).__name__}: {error}\n"
             f"It was called with position {_checks.describe(position)}. "
             f"A position is one pytree for all chains, without a chain axis."
         ) from error
     if jnp.shape(value) != ():
-        raise ValueError(
+        raise _checks.ContractError(
             f"{name} must return one number, shape (), got shape {jnp.shape(value)}. Sum over the coordinates."
         )
     return _real(name, value)
@@ -200,7 +194,7 @@ def _scalar(name: str, fn: Callable[[PyTree], Any], position: PyTree) -> Float[A
 def _real(name: str, value: Any) -> Array:
     array = jnp.asarray(value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"{name} must return real floating-point numbers, got dtype {array.dtype}.")
+        raise _checks.ContractError(f"{name} must return real floating-point numbers, got dtype {array.dtype}.")
     return array
 
 

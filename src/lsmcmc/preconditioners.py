@@ -5,7 +5,6 @@ learns adds `init(position)` and `update(state, gradient)`; one that can say how
 the position adds `divergence`. The root is not unique: any B with B Bᵀ = G gives the same law.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -139,11 +138,12 @@ class RMSprop(Preconditioner):
     """G = diag(1/(ε + √V)), V ← decay·V + (1 − decay)(g/N)², B = G^{1/2} (Li et al. 2016, Alg. 1).
 
     V accumulates the raw gradient of U divided by N (N = 1 for a `Target`), the current batch
-    included, as published. Because G then depends on the position, the complete recipe (Ma, Chen,
-    Fox 2015) has a drift Γ = ∇·G that the published sampler drops, and so does this one: its law
-    is biased even as h → 0, by O(1 − decay). `gamma=True` adds h·T·Γ for the dependence of G on the
-    current position, exactly; Γᵢ needs the i-th diagonal entry of the Hessian, so a step then costs
-    d more gradients. In a product it would need whole rows of the Hessian and is refused.
+    included, as published (Li et al. leave the prior out of V). Because G then depends on the
+    position, the complete recipe (Ma, Chen, Fox 2015) has a drift Γ = ∇·G that the published sampler
+    drops, and so does this one: its law is biased even as h → 0, by O(1 − decay). `gamma=True` adds
+    h·T·Γ for the dependence of G on the current position, exactly; Γᵢ needs the i-th diagonal entry
+    of the Hessian, so a step then costs d more gradients. In a product it would need whole rows of
+    the Hessian and is refused. With ε = 0 a coordinate whose gradient is exactly zero has no G.
 
     >>> state = RMSprop(decay=0.0, eps=0.0).update(jnp.zeros(2), jnp.array([4.0, 16.0]))
     >>> RMSprop(decay=0.0, eps=0.0).apply(state, jnp.ones(2)).tolist()
@@ -319,12 +319,13 @@ class _Axes:
     """A hashable pytree prefix of axis orders."""
 
     def __init__(self, axes: Any):
-        self.prefix = axes
         leaves, structure = jax.tree.flatten(axes, is_leaf=_is_axes)
         for leaf in leaves:
             if not _is_axes(leaf):
                 raise TypeError(f"axes must be a tuple of whole numbers such as (3, 2, 0, 1), got {leaf!r}.")
-        self._identity = (tuple(None if leaf is None else tuple(leaf) for leaf in leaves), structure)
+        orders = tuple(None if leaf is None else tuple(leaf) for leaf in leaves)
+        self.prefix = jax.tree.unflatten(structure, orders)
+        self._identity = orders, structure
 
     def broadcast(self, tree: PyTree) -> list[tuple[int, ...] | None]:
         """The axes of each leaf of `tree`."""
@@ -385,7 +386,7 @@ def _along(leaf: Array, axes: tuple[int, ...] | None, smooth: Callable[[Array], 
 
 def _as_one_vector(v: PyTree, axes: list[tuple[int, ...] | None], smooth: Callable[[Array], Array]) -> PyTree:
     leaves, structure = jax.tree.flatten(v)
-    dtype = functools.reduce(jnp.promote_types, [leaf.dtype for leaf in leaves])
+    dtype = _trees.wide(max((leaf.dtype for leaf in leaves), key=lambda dtype: dtype.itemsize))
     rows, back = zip(*(_to_front(leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)), strict=True)
     if any(row.ndim != 1 for row in rows):
         raise ValueError("scope='global' lays out whole leaves: axes must name every axis of a leaf, or be None.")

@@ -156,8 +156,8 @@ class DivergenceError(RuntimeError):
         self.run, self.chain, self.step, self.step_size = run, chain, step, step_size
         super().__init__(
             f"chain {chain} left the finite numbers at step {step}, at step size {step_size:g}. "
-            f"Write a smaller step_size, or start closer to the mode; "
-            f"the {run.num_draws} draws before are in this error's .run."
+            f"Write a smaller step_size, or start closer to the mode; at the first step, look for NaN in the data "
+            f"and in log_likelihood. The {run.num_draws} draws before are in this error's .run."
         )
 
 
@@ -165,10 +165,10 @@ class DivergenceError(RuntimeError):
 def _average(fn: Any, positions: PyTree, weights: Float[Array, " D"], args: Any) -> PyTree:
     def add(total: PyTree, item: Any) -> tuple[PyTree, None]:
         position, weight = item
-        values = fn(position, *args)
+        values = jax.tree.map(jnp.asarray, fn(position, *args))
         return jax.tree.map(lambda t, v: t + weight.astype(t.dtype) * v.astype(t.dtype), total, values), None
 
-    like = jax.eval_shape(lambda: fn(jax.tree.map(lambda leaf: leaf[0], positions), *args))
+    like = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, fn(jax.tree.map(lambda leaf: leaf[0], positions), *args)))
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _trees.wide(leaf.dtype)), like)
     return jax.lax.scan(add, zero, (positions, weights))[0]
 

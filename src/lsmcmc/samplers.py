@@ -85,14 +85,15 @@ class Sampler(eqx.Module):
     def step(self, state: State, oracle: Any, *, key: Array) -> tuple[State, Info]:
         """One transition. `oracle` is this step's estimate of ∇U: an `Oracle`, or a function of the position."""
         h, temperature = at(self.step_size, state.step), at(self.temperature, state.step)
-        return self.transition(state, as_oracle(oracle), self.noise(key, state.position), h, temperature)
+        return self.transition(state, oracle, self.noise(key, state.position), h, temperature)
 
     def transition(
         self, state: State, oracle: Any, noise: PyTree, h: Float[Array, ""], temperature: Float[Array, ""]
     ) -> tuple[State, Info]:
         """The one equation: x' = x + B m, m = D(a, Bᵀ∇Û(x), ε; h, T), deterministic in all of these."""
-        x, num_examples = state.position, oracle.num_examples
-        g = oracle.gradient(x)
+        oracle, x = as_oracle(oracle), state.position
+        num_examples = oracle.num_examples
+        g = _like(x, oracle.gradient(x))
         learned = self.preconditioner.observe(state.preconditioner, g, num_examples)
 
         def B(m: PyTree) -> PyTree:
@@ -112,6 +113,14 @@ class Sampler(eqx.Module):
     def without_schedules(self) -> "Sampler":
         """The sampler with step size and temperature left to the loop, which feeds their values in as data."""
         return eqx.tree_at(lambda s: (s.step_size, s.temperature), self, (None, None))
+
+
+def _like(position: PyTree, gradient: PyTree) -> PyTree:
+    """The gradient, which must look like the position: broadcasting would hide a mistake."""
+    expected, found = _checks.describe(position), _checks.describe(gradient)
+    if expected != found:
+        raise ValueError(f"the gradient must look like the position, {expected}, got {found}.")
+    return gradient
 
 
 def sgld(step_size: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees, schedules
 from lsmcmc.gradients import GradientEstimator, Oracle, choose
-from lsmcmc.keeping import Keep, Sums, as_keep, check_function
+from lsmcmc.keeping import Keep, Sums, as_keep, shape_kept
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.progress import Progress
 from lsmcmc.run import DivergenceError, Run
@@ -51,13 +51,12 @@ class Carry(eqx.Module):
 
 
 class _Job(eqx.Module):
-    """What stays the same over a run, and how its compiled call is cut."""
+    """What stays the same over a run; `slots` is the most draws that one compiled call keeps."""
 
     sampler: Sampler
     estimator: GradientEstimator
     target: Any
     keep: Keep
-    block: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
 
 
@@ -81,7 +80,7 @@ def sample(
     burn_in: int = 0,
     thin: int = 1,
     chains: int | None = None,
-    seed: Any = 0,
+    seed: Any = None,
     init: Any = None,
     state: Carry | None = None,
     keep: Any = None,
@@ -90,8 +89,9 @@ def sample(
 ) -> Run:
     """Run chains of a sampler on a target, burn_in + thin × num_draws steps each.
 
-    `position` is one pytree for all chains; or `init` a function of a key that gives each chain its
-    own start; or `state` the `run.state` of an earlier run, which goes on as if it had not stopped.
+    `position` is one pytree for all chains; or `init` gives each chain its own start, as a function
+    of a key or a pytree with a leading chain axis; or `state` is the `run.state` of an earlier run,
+    which goes on as if it had not stopped. `seed` is a whole number (0 by default) or a key.
     `batch_size` (or `gradient`) says how ∇U is estimated. `keep` is what is stored: the draws
     (default), a function of the position, or "moments" for running mean and variance alone.
     `progress` shows a bar on a terminal (default), always, or never. `chunk` fixes how many steps
@@ -115,14 +115,13 @@ def sample(
     start = carry.sampler.position
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), start)
     num_chains = carry.keys.noise.shape[0]
-    like = check_function(kept, one)
+    like = shape_kept(kept, one)
     run = Run.empty(target, like, kept, num_chains, num_draws, thin)
     job = _Job(
         sampler.without_schedules(),
         estimator,
         target,
         kept,
-        block=_block_size(target, estimator, one, num_chains),
         slots=min(_MOST_STEPS, max(1, _DRAW_BYTES // max(1, num_chains * _trees.num_bytes(like)))),
     )
     return _drive(job, sampler, carry, run, burn_in, thin, chunk, progress)
@@ -160,12 +159,18 @@ def _start(
             raise TypeError(f"state must be the .state of an earlier run, got {type(state).__name__}.")
         if chains is not None and chains != state.keys.noise.shape[0]:
             raise ValueError(f"state has {state.keys.noise.shape[0]} chains; leave out chains={chains}.")
-        return state
+        if seed is not None:
+            raise ValueError(f"state has its own keys; leave out seed={seed!r}.")
+        return _fitting(state, sampler, estimator, target)
+    if init is not None and not callable(init):
+        init = _checks.position(init)
+        chains = _num_starts(init, chains)
     chains = _checks.count("chains", 1 if chains is None else chains)
     keys = jax.vmap(lambda chain: jax.random.split(jax.random.fold_in(_key(seed), chain), 4))(jnp.arange(chains))
-    if init is not None:
-        _checks.function("init", init, "a key")
+    if callable(init):
         position = _checks.position(jax.vmap(init)(keys[:, 0]))
+    elif init is not None:
+        position = init
     else:
         one = _checks.position(position)
         position = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], chains, axis=0), one)
@@ -177,7 +182,33 @@ def _start(
     )
 
 
+def _num_starts(init: PyTree, chains: int | None) -> int:
+    """The common leading axis of starts given as arrays."""
+    lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(init)}
+    if len(lengths) > 1 or () in lengths or chains not in (None, *next(iter(lengths))):
+        raise ValueError(
+            f"init must be a function of a key or arrays with a leading chain axis"
+            f"{'' if chains is None else f' of {chains}'}, got {_checks.describe(init)}."
+        )
+    return int(next(iter(lengths))[0])
+
+
+def _fitting(state: Carry, sampler: Sampler, estimator: GradientEstimator, target: Any) -> Carry:
+    """The state of an earlier run, if it has the shape that this sampler's would have."""
+
+    def fresh(carry: Carry) -> Carry:
+        positions = carry.sampler.position
+        inits = jax.vmap(lambda x, key: sampler.init(x, key=key))(positions, carry.keys.noise)
+        return Carry(carry.keys, inits, jax.vmap(lambda x: estimator.init(target, x))(positions), carry.step)
+
+    found, needed = _checks.describe(state), _checks.describe(eqx.filter_eval_shape(fresh, state))
+    if found != needed:
+        raise ValueError(f"state is of another sampler or position. It holds {found}; this sampler needs {needed}.")
+    return state
+
+
 def _key(seed: Any) -> Array:
+    seed = 0 if seed is None else seed
     if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
         return seed
     if isinstance(seed, jax.Array) and seed.shape == (2,):
@@ -185,16 +216,9 @@ def _key(seed: Any) -> Array:
     return jax.random.key(_checks.count("seed", seed, least=0))
 
 
-def _block_size(target: Any, estimator: GradientEstimator, one: PyTree, chains: int) -> int:
+def _block_length(ahead: PyTree) -> int:
     """How many steps' noise and rows are drawn together: a power of two that fits the budget."""
-    key = jax.ShapeDtypeStruct((), jax.random.key(0).dtype)
-
-    def ahead(key: Array) -> PyTree:
-        rows = estimator.plan(key, jnp.zeros((), jnp.int32), target.num_examples)
-        like = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
-        return like, estimator.fetch(target, rows, like)
-
-    most = _BLOCK_BYTES // max(1, chains * _trees.num_bytes(eqx.filter_eval_shape(ahead, key)))
+    most = _BLOCK_BYTES // max(1, _trees.num_bytes(ahead))
     return max(1, min(_MOST_BLOCK, 2 ** (most.bit_length() - 1) if most else 1))
 
 
@@ -242,20 +266,22 @@ def _advance(
         )
         return state, memory, drawn, sums
 
+    length = _block_length(jax.eval_shape(prepare, plan.count))
+
     def block(b: Array, inner: tuple[Any, ...]) -> tuple[Any, ...]:
-        first = b * job.block
-        ahead = jax.vmap(prepare)(first + jnp.arange(job.block, dtype=jnp.int32))
+        first = b * length
+        ahead = jax.vmap(prepare)(first + jnp.arange(length, dtype=jnp.int32))
 
         def within(j: Array, inner: tuple[Any, ...]) -> tuple[Any, ...]:
             return step(first + j, inner, *jax.tree.map(lambda leaf: leaf[j], ahead))
 
-        return jax.lax.fori_loop(0, jnp.minimum(job.block, plan.count - first), within, inner)
+        return jax.lax.fori_loop(0, jnp.minimum(length, plan.count - first), within, inner)
 
     inner = (carry.sampler, carry.estimator, _empty_slots(job, carry), sums)
-    if job.block == 1:
+    if length == 1:
         inner = jax.lax.fori_loop(0, plan.count, lambda i, inner: step(i, inner, *prepare(i)), inner)
     else:
-        inner = jax.lax.fori_loop(0, -(-plan.count // job.block), block, inner)
+        inner = jax.lax.fori_loop(0, -(-plan.count // length), block, inner)
     state, memory, drawn, sums = inner
     after = Carry(carry.keys, state, memory, carry.step + plan.count)
     return sums, after, drawn, jax.vmap(_all_finite)(state.position)
@@ -299,7 +325,10 @@ def _drive(
     sums = None if job.keep.moments is None else jax.vmap(Sums.zero)(carry.sampler.position)
     calls = _Calls(sampler, int(carry.step), burn_in, thin, run.num_draws, job.slots, chunk)
     began = time.perf_counter()
-    sums, carry, *_ = jax.block_until_ready(_advance((job, carry, calls.nothing()), sums))
+    try:
+        sums, carry, *_ = jax.block_until_ready(_advance((job, carry, calls.nothing()), sums))
+    except _checks.ContractError as error:
+        raise ValueError(str(error)) from error.__cause__
     run.compile_seconds = time.perf_counter() - began
     with Progress(calls.total, progress) as bar:
         for plan, slots in calls:

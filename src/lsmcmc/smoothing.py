@@ -131,14 +131,15 @@ def _filter(v: Array, sigma: Array, stages: int, transpose: bool) -> Array:
     sigma = sigma / 2 if d == 2 else sigma  # a cycle of two has its one edge twice
     theta = 2 * jnp.arcsinh(0.5 / jnp.sqrt(sigma))
     gain = 1 / jnp.sqrt((1 + 2 * sigma + jnp.sqrt(1 + 4 * sigma)) / 2)
+    v = v * gain.astype(v.dtype)
+    shifts = np.arange(_RADIX) * _RADIX ** np.arange(stages)[:, None]
+    weights = jnp.exp(-theta * jnp.asarray(shifts, theta.dtype)).astype(v.dtype)
     for stage in range(stages):
-        shifts = [k * _RADIX**stage for k in range(_RADIX)]
-        weights = [jnp.exp(-theta * shift) * (gain if stage == 0 else 1) for shift in shifts]
-        v = _sum_of_shifts(v, [shift % d for shift in shifts], weights, transpose)
+        v = _sum_of_shifts(v, (shifts[stage] % d).tolist(), weights[stage], transpose)
     return v
 
 
-def _sum_of_shifts(v: Array, shifts: list[int], weights: list[Array], transpose: bool) -> Array:
+def _sum_of_shifts(v: Array, shifts: list[int], weights: Array, transpose: bool) -> Array:
     """Σₖ wₖ S^sₖ v, the cycle unrolled once so that each term is a slice."""
     d, reach = v.shape[-1], max(shifts)
     if transpose:
@@ -147,7 +148,7 @@ def _sum_of_shifts(v: Array, shifts: list[int], weights: list[Array], transpose:
         unrolled, starts = jnp.concatenate([v[..., d - reach :], v], axis=-1), [reach - s for s in shifts]
     unrolled = jax.lax.optimization_barrier(unrolled)  # or XLA recomputes it, and all before it, for every term
     terms = [jax.lax.slice_in_dim(unrolled, start, start + d, axis=-1) for start in starts]
-    return functools.reduce(jnp.add, [w.astype(v.dtype) * term for w, term in zip(weights, terms, strict=True)])
+    return functools.reduce(jnp.add, [w * term for w, term in zip(weights, terms, strict=True)])
 
 
 def _spectrum(d: int, num: int, sigma: Array, order: int) -> Array:

@@ -10,7 +10,7 @@ from jaxtyping import install_import_hook
 install_import_hook("lsmcmc", "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+_BESIDE = Path(__file__).resolve().parents[1] / "shared" / "data"
 if "LSMCMC_DATA" not in os.environ and _BESIDE.is_dir():
     os.environ["LSMCMC_DATA"] = str(_BESIDE)
 
