@@ -71,3 +71,114 @@ def test_the_covariance_check_sees_a_missing_gradient_noise():
     """N: the same chains against the law without the noise in the gradients."""
     exact = ls.theory.stationary_covariance(precision(), 0.15)
     assert relative_covariance_error(ls.sgld(0.15), exact, 1.5, 2_000) > 0.05
+
+
+def test_the_law_after_some_steps_is_the_recursion_written_out():
+    chain = ls.theory.linear_chain(precision(), 0.1, sigma=1.0, gradient_noise=0.5)
+    mean, covariance = np.ones(6), np.zeros((6, 6))
+    for k in range(12):
+        found = chain.law_after(k, np.ones(6))
+        np.testing.assert_allclose(found[0], mean, rtol=1e-12)
+        np.testing.assert_allclose(found[1], covariance, rtol=1e-12, atol=1e-15)
+        mean = chain.transition @ mean
+        covariance = chain.transition @ covariance @ chain.transition.T + chain.noise
+    np.testing.assert_allclose(chain.law_after(10_000, np.ones(6))[1], chain.covariance(), rtol=1e-9)
+
+
+def test_the_autocorrelation_time_is_the_sum_over_lags():
+    chain = ls.theory.linear_chain(precision(), 0.1, sigma=1.0)
+    C = chain.covariance()
+    powers = [np.linalg.matrix_power(chain.transition, t) @ C for t in range(1, 2_000)]
+    expected = 0.5 + sum(np.diag(R) for R in powers) / np.diag(C)
+    np.testing.assert_allclose(chain.autocorrelation_time(), expected, rtol=1e-9)
+
+
+def test_the_error_of_an_empirical_covariance_is_that_of_simulated_chains():
+    """1,000 chains of 50 draws at rest; the mean of the squared errors has a relative standard error near 3 %."""
+    P, h, n = np.array([[2.0, 0.5], [0.5, 1.0]]), 0.3, 50
+    chain = ls.theory.linear_chain(P, h, gradient_noise=1.0)
+    target = ls.Target(lambda x: -0.5 * x @ jnp.asarray(P, x.dtype) @ x, noise_scale=1.0)
+    root = jnp.asarray(np.linalg.cholesky(chain.covariance()), jnp.float32)
+    run = ls.sample(ls.sgld(h), target, init=lambda key: root @ jax.random.normal(key, (2,)), num_draws=n, chains=1_000)
+    found = np.einsum("cti,ctj->cij", run.draws, run.draws) / n
+    errors = ((found - np.linalg.inv(P)) ** 2).mean((1, 2))
+    exact = chain.covariance_mse(n, np.linalg.inv(P))
+    assert abs(errors.mean() - exact) < 4 * errors.std() / math.sqrt(1_000)
+    assert abs(errors.mean() - 1.3 * exact) > 4 * errors.std() / math.sqrt(1_000)  # the check can fail
+
+
+def test_the_distance_of_gaussians_agrees_with_special_cases():
+    C, D = np.diag([1.0, 4.0]), np.diag([9.0, 16.0])
+    assert math.isclose(ls.theory.gaussian_w2([0, 0], C, [3, 4], D), math.sqrt(25 + 4 + 4), rel_tol=1e-12)
+    P = np.linalg.inv(precision())
+    assert ls.theory.gaussian_w2(np.zeros(6), P, np.zeros(6), P) < 1e-6
+    turned = np.array([[1.0, 0.9], [0.9, 1.0]])
+    forth = ls.theory.gaussian_w2([0, 0], turned, [1, 0], D)
+    assert math.isclose(forth, ls.theory.gaussian_w2([1, 0], D, [0, 0], turned), rel_tol=1e-9)
+
+
+def test_the_stability_limit_is_where_a_chain_explodes():
+    limit = ls.theory.stability_limit(precision(), sigma=1.0)
+    assert ls.theory.linear_chain(precision(), 0.999 * limit, sigma=1.0)
+    with pytest.raises(ValueError, match="no law at rest"):
+        ls.theory.linear_chain(precision(), 1.001 * limit, sigma=1.0)
+
+
+CONSTANTS = {"omega": 2.0, "batch_size": 10, "f0": 3.0, "log_sobolev": 0.5, "log_normalizer": 1.0}
+
+
+def test_theorem_1_is_its_formula():
+    K, eta, d, M, beta = 50, 1e-3, 20, 3.0, 2.0
+    bound = ls.theory.w2_bound_convex(K, eta, d, smoothness=M, beta=beta, sigma=1.0, **CONSTANTS)
+    gamma = ls.theory.gamma2(d, 1.0)
+    assert math.isclose(bound.gradient_noise, math.sqrt(2 * K * eta**2 * d * 4 / 10))
+    assert math.isclose(bound.integrator, math.sqrt(8 * gamma * K * (K + 1) * eta**3 * M**2 * d / beta))
+    assert math.isclose(bound.ergodicity, math.sqrt(2 * 0.5 * 7) * math.exp(-(1 / 5) * K * eta / (2 * beta * 0.5)))
+    assert math.isclose(bound.total, bound.gradient_noise + bound.integrator + bound.ergodicity)
+    stated = ls.theory.w2_bound_convex(K, eta, d, smoothness=M, beta=beta, sigma=1.0, form="stated", **CONSTANTS)
+    assert math.isclose(stated.integrator, bound.integrator * beta / M)
+    assert math.isclose(stated.gradient_noise, bound.gradient_noise * math.sqrt(beta))
+
+
+def test_theorem_2_is_its_formula():
+    K, eta, d, M, beta, b = 2_000, 1e-3, 20, 3.0, 2.0, 0.7
+    options = {"smoothness": M, "beta": beta, "dissipativity": b, "sigma": 1.0, **CONSTANTS}
+    for form, noise_factor, integrator_factor in (("proof", 0.5, 1), ("stated", 1, 1), ("lemma", 0.5, beta)):
+        bound = ls.theory.w2_bound_nonconvex(K, eta, d, form=form, **options)
+        D = noise_factor * beta * d * 4 * K * eta / 10
+        D += integrator_factor * 2 * ls.theory.gamma2(d, 1.0) * M**2 * d * K * eta**2
+        front = math.sqrt((1.5 + 2 * (b + d / beta)) * K * eta)
+        assert math.isclose(bound.discretization, front * (D**0.5 + D**0.25))
+
+
+def test_the_bound_holds_where_the_distance_is_known():
+    """On N(0, I), full gradient: the exact W2(P(x_K), π) is below Theorem 1 for every K and σ."""
+    d, eta = 8, 1e-2
+    f0, log_normalizer = 0.0, d / 2 * math.log(2 * math.pi)
+    for sigma in (0.0, 1.0):
+        chain = ls.theory.linear_chain(np.eye(d), eta, sigma=sigma)
+        for K in (1, 10, 100, 1_000):
+            mean, covariance = chain.law_after(K, np.zeros(d))
+            exact = ls.theory.gaussian_w2(mean, covariance, np.zeros(d), np.eye(d))
+            bound = ls.theory.w2_bound_convex(
+                K,
+                eta,
+                d,
+                omega=0.0,
+                batch_size=1,
+                smoothness=1.0,
+                log_sobolev=2.0,
+                f0=f0,
+                log_normalizer=log_normalizer,
+                sigma=sigma,
+            )
+            assert exact <= bound.total
+
+
+def test_constants_outside_their_interval_are_refused():
+    with pytest.raises(ValueError, match=r"gamma1 lies between 0\.04 and 1 for d = 20 and sigma = 1, got 0\.01"):
+        ls.theory.w2_bound_convex(10, 1e-3, 20, smoothness=1.0, sigma=1.0, gamma1=0.01, **CONSTANTS)
+    with pytest.raises(ValueError, match=r"form must be one of 'proof', 'stated', got 'paper'"):
+        ls.theory.w2_bound_convex(10, 1e-3, 20, smoothness=1.0, form="paper", **CONSTANTS)
+    with pytest.raises(ValueError, match=r"relative entropy"):
+        ls.theory.w2_bound_convex(10, 1e-3, 20, smoothness=1.0, **{**CONSTANTS, "f0": -5.0})

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +25,8 @@ def is_traced(value: object) -> bool:
 def hyper(name: str, value: Any, *, below: float | None = None) -> Float[Array, ""]:
     """A hyper-parameter as a scalar array in the default float dtype, checked where it is concrete."""
     try:
-        array = jnp.asarray(value, dtype=float)
+        with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():  # a number stays one inside jit
+            array = jnp.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).") from error
     if array.ndim:

@@ -38,8 +38,8 @@ def to_arviz(draws: PyTree, log_likelihood: Any = None) -> Any:
     groups: dict[str, Any] = {"posterior": _named(draws)}
     if log_likelihood is not None:
         groups["log_likelihood"] = {"y": log_likelihood}
-    old = hasattr(arviz, "InferenceData")
-    return arviz.from_dict(**groups) if old else arviz.from_dict(groups)
+    is_old = arviz.__version__.startswith("0.")
+    return arviz.from_dict(**groups) if is_old else arviz.from_dict(groups)
 
 
 def summarize(draws: PyTree, weights: Any = None) -> Any:

@@ -39,7 +39,7 @@ class Smoother(eqx.Module):
     stages: tuple[int, int] | None = eqx.field(static=True)  # in float32 and float64; None is spectral
 
     def __init__(self, sigma: Any, order: int = 1):
-        self.sigma = _concrete_sigma(sigma)
+        self.sigma = _checks.hyper("sigma", sigma)
         self.order = _checks.count("order", order)
         spectral = self.order > 1 or _checks.is_traced(self.sigma)
         self.stages = None if spectral else _num_stages(float(self.sigma))
@@ -105,14 +105,6 @@ def eigenvalues(d: int, sigma: Any, order: int = 1) -> Float[Array, " d"]:
     return _spectrum(d, d, sigma, order)
 
 
-def _concrete_sigma(sigma: Any) -> Float[Array, ""]:
-    """σ as data. A number written inside a traced function stays a number, so that it has a form."""
-    if _checks.is_traced(sigma):
-        return _checks.hyper("sigma", sigma)
-    with jax.ensure_compile_time_eval():
-        return _checks.hyper("sigma", sigma)
-
-
 def _num_stages(sigma: float) -> tuple[int, int]:
     if sigma == 0:
         return 0, 0
@@ -131,9 +123,8 @@ def _filter(v: Array, sigma: Array, stages: int, transpose: bool) -> Array:
     sigma = sigma / 2 if d == 2 else sigma  # a cycle of two has its one edge twice
     theta = 2 * jnp.arcsinh(0.5 / jnp.sqrt(sigma))
     gain = 1 / jnp.sqrt((1 + 2 * sigma + jnp.sqrt(1 + 4 * sigma)) / 2)
-    v = v * gain.astype(v.dtype)
     shifts = np.arange(_RADIX) * _RADIX ** np.arange(stages)[:, None]
-    weights = jnp.exp(-theta * jnp.asarray(shifts, theta.dtype)).astype(v.dtype)
+    weights = jnp.exp(-theta * jnp.asarray(shifts, theta.dtype)).at[0].multiply(gain).astype(v.dtype)
     for stage in range(stages):
         v = _sum_of_shifts(v, (shifts[stage] % d).tolist(), weights[stage], transpose)
     return v
