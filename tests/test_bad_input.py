@@ -306,3 +306,57 @@ def test_errors_of_a_likelihood_come_without_the_compiler_s_frames():
     with refused(ValueError, "one value per example") as caught:
         run(posterior(lambda x, b: jnp.zeros(())))
     assert len(caught.traceback) < 12
+
+
+def test_keys_and_seeds_that_would_not_repeat_are_refused():
+    with refused(ValueError, r"seed must be a key of threefry2x32, got one of rbg"):
+        run(seed=jax.random.key(0, impl="rbg"))
+    with refused(ValueError, r"seed must be below 2\*\*32, got 4294967296"):
+        run(seed=2**32)
+
+
+def test_a_run_ends_before_the_step_counter_does():
+    with refused(ValueError, r"a run ends before step 2\*\*31, this one at 3000000000"):
+        run(num_draws=3, thin=10**9)
+
+
+def test_a_schedule_gives_one_number():
+    with refused(ValueError, r"one number at every step; the schedule gives an array of shape \(1,\)"):
+        run(sampler=ls.sgld(lambda k: jnp.full(1, 1e-3)))
+
+
+def test_gamma_of_your_own_is_refused_in_a_product():
+    class Mine(ls.Identity):
+        def divergence(self, state, gradient, position, num_examples):
+            return position
+
+    with refused(ValueError, r"cannot be a factor of a product"):
+        Mine() @ ls.Laplacian(1.0)
+
+
+def test_what_a_preconditioner_remembers_keeps_its_shape():
+    class Growing(ls.Identity):
+        def init(self, position):
+            return jnp.zeros(())
+
+        def update(self, state, gradient):
+            return gradient
+
+    with refused(ValueError, r"what the preconditioner remembers must look like before its update, float32\[\]"):
+        run(sampler=ls.sgld(1e-2, preconditioner=Growing()))
+
+
+def test_likelihoods_must_return_arrays():
+    with refused(ValueError, r"log_likelihood must return an array, got tuple"):
+        run(posterior(lambda x, b: (b[1], b[1])))
+    with refused(ValueError, r"log_prior must return an array, got NoneType"):
+        run(posterior(prior=lambda x: None))
+
+
+def test_leaves_need_names_that_a_table_can_have():
+    target = ls.Target(lambda x: -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(x)))
+    for position in ({"chain": jnp.zeros(2)}, {"a": {"b": jnp.zeros(1)}, "a.b": jnp.zeros(1)}):
+        done = ls.sample(ls.sgld(0.1), target, position, num_draws=5)
+        for call in (done.summary, done.to_arviz):
+            with refused(ValueError, r"names of their own, and not chain or draw.*Rename the keys"):
+                call()

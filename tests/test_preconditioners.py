@@ -521,7 +521,7 @@ def test_bad_hyper_parameters_are_refused():
         with pytest.raises(ValueError, match=f"sigma must be a finite number, zero or above, got {sigma:g}"):
             ls.Laplacian({"w": 1.0, "b": sigma})
     with pytest.raises(TypeError, match="sigma must be a number, got None"):
-        ls.Laplacian({"w": 1.0, "b": None})
+        ls.Laplacian(None)
     with pytest.raises(ValueError, match=r"sigma must be one number, got an array of shape \(2,\).*pytree prefix"):
         ls.Laplacian(np.ones(2))
     with pytest.raises(ValueError, match="scope must be one of 'leaf', 'global', got 'tensor'"):

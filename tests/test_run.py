@@ -124,6 +124,28 @@ def test_statistics_of_too_few_draws_are_not_a_number():
     assert table["mean"].notna().all()
 
 
+def test_a_summary_says_nothing_of_what_is_not_defined():
+    """One chain, frozen chains, no draws, empty leaves, no weights: NaN, and no warning."""
+    one = ls.sample(ls.sgld(0.2), TARGET, START, num_draws=10).summary()
+    assert one["r_hat"].isna().all()
+    assert one["ess_bulk"].notna().all()
+    frozen = ls.sample(ls.sgld(0.0), TARGET, START, num_draws=10, chains=2)
+    assert (frozen.summary()["sd"] == 0).all()
+    assert frozen.summary(weighted=True)["mean"].isna().all()
+    many = ls.sample(ls.sgld(0.2), TARGET, START, num_draws=10, chains=50).summary()
+    assert many["r_hat"].notna().all()
+    empty = ls.sample(
+        ls.sgld(0.2), ls.Target(lambda x: -jnp.sum(x["w"] ** 2)), {"w": jnp.ones(1), "e": jnp.ones(0)}, num_draws=10
+    )
+    assert list(empty.summary().index) == ["w[0]"]
+    wall = ls.Target(lambda x: jnp.sum(jnp.sqrt(x - 1.0)))
+    with pytest.raises(ls.DivergenceError) as e:
+        ls.sample(ls.sgld(0.1), wall, jnp.zeros(2), num_draws=5)
+    assert e.value.run.summary()["mean"].isna().all()
+    with pytest.raises(ValueError, match="stopped before its first draw"):
+        e.value.run.predict(lambda x: x)
+
+
 def test_a_bar_is_shown_on_request_and_after_a_second_only(monkeypatch):
     monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
     shown = io.StringIO()

@@ -243,6 +243,100 @@ def test_a_run_continues_with_moments_kept_before():
     np.testing.assert_allclose(second.mean()[0], whole.draws[0][:, 10:].mean((0, 1)), rtol=1e-4, atol=1e-6)
 
 
+def test_moments_of_long_runs_far_from_zero_keep_their_digits():
+    """Several blocks, a mean of a hundred sd: sums in float32 alone would stop moving."""
+    target = ls.Target(lambda x: -0.5 * jnp.sum((x - 100.0) ** 2))
+    options = {"num_draws": 3 * 4096 + 100, "chains": 2, "seed": 1}
+    start = jnp.full(2, 97.0)
+    stored = ls.sample(ls.sgld(0.01), target, start, **options)
+    running = ls.sample(ls.sgld(0.01), target, start, keep="moments", **options)
+    np.testing.assert_allclose(running.mean(), stored.mean(), atol=2e-4)
+    np.testing.assert_allclose(running.variance(), stored.variance(), rtol=2e-3)
+    assert running.totals.count.tolist() == [options["num_draws"]] * 2
+
+
+def test_moments_do_not_depend_on_the_chunks_to_the_last_bit():
+    options = {"num_draws": 5000, "chains": 2, "keep": "moments", "burn_in": 3, "thin": 2}
+    target = ls.Target(lambda x: -0.5 * jnp.sum(x**2))
+    runs = [ls.sample(ls.sgld(0.1), target, jnp.ones(2), chunk=chunk, **options) for chunk in (None, 777)]
+    assert equal(runs[0].mean(), runs[1].mean())
+    assert equal(runs[0].variance(), runs[1].variance())
+
+
+class Anchored(ls.GradientEstimator):
+    """∇Û(x) − ∇Û(x̃) + ∇U(x̃), the anchor x̃ renewed every five steps: an estimator with a state."""
+
+    def init(self, target, position):
+        return position, jax.tree.map(jnp.zeros_like, position)
+
+    def begin(self, target, state, position, step):
+        def renew():
+            return position, jax.grad(lambda x: -target.log_density(x))(position)
+
+        return jax.lax.cond(step % 5 == 0, renew, lambda: state)
+
+    def plan(self, key, step, num_examples):
+        return ls.Minibatch(4).plan(key, step, num_examples)
+
+    def fetch(self, target, rows, like):
+        return ls.Minibatch(4).fetch(target, rows, like)
+
+    def estimate(self, target, state, batch, position):
+        anchor, full = state
+        here, there = (jax.grad(lambda x: target.potential(x, batch))(x) for x in (position, anchor))
+        return jax.tree.map(lambda a, b, c: a - b + c, here, there, full), state
+
+
+def test_an_estimator_with_a_state_is_carried_chunked_and_resumed():
+    options = {"gradient": Anchored(), "chains": 2}
+    whole = ls.sample(ls.ls_sgld(1e-2), POSTERIOR, START, num_draws=17, **options)
+    first = ls.sample(ls.ls_sgld(1e-2), POSTERIOR, START, num_draws=8, chunk=3, **options)
+    rest = ls.sample(ls.ls_sgld(1e-2), POSTERIOR, state=first.state, num_draws=9, gradient=Anchored())
+    assert equal(whole.draws, jax.tree.map(lambda a, b: np.concatenate([a, b], axis=1), first.draws, rest.draws))
+    cold = ls.sample(ls.sgld(1e-2, temperature=0.0), POSTERIOR, START, num_draws=1, gradient=Anchored())
+    full = ls.sample(ls.lmc(1e-2, temperature=0.0), POSTERIOR, START, num_draws=1)
+    np.testing.assert_allclose(cold.draws[0], full.draws[0], rtol=1e-4)  # at the anchor the estimate is exact
+
+
+def test_schedules_may_be_numpy_or_a_table():
+    table = [0.1, 0.05, 0.02, 0.01]
+    target = ls.Target(lambda x: -0.5 * jnp.sum(x**2))
+    for schedule in (lambda k: table[k], lambda k: np.asarray(table)[k], lambda k: 0.1 * np.exp(-0.1 * k)):
+        run = ls.sample(ls.sgld(schedule), target, jnp.ones(1), num_draws=4)
+        np.testing.assert_allclose(run.step_sizes, [schedule(k) for k in range(4)], rtol=1e-6)
+
+
+def test_an_interrupted_run_carries_what_was_drawn(monkeypatch):
+    from lsmcmc import driver
+
+    honest, calls = driver.advance, []
+
+    def interrupted(given, sums):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return honest(given, sums)
+
+    monkeypatch.setattr(driver, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt) as e:
+        draw("sgld", num_draws=50, chunk=10)
+    monkeypatch.undo()
+    assert e.value.run.draws[0].shape[:2] == (1, 20)
+    assert equal(e.value.run.draws, draw("sgld", num_draws=20).draws)
+
+
+def test_a_run_and_its_divergence_can_be_pickled_and_copied():
+    import copy
+    import pickle
+
+    run = draw("sgld")
+    run.target = None  # a posterior is its functions, which here are local
+    run.state = None
+    assert equal(pickle.loads(pickle.dumps(run)).draws, run.draws)
+    error = copy.copy(ls.DivergenceError(run, 1, 7, 0.5))
+    assert (error.chain, error.step, error.step_size) == (1, 7, 0.5)
+
+
 def diverging():
     """A Gaussian but for a wall at x₀ = 1, beyond which the gradient is not a number."""
     return ls.Target(lambda x: -0.5 * jnp.sum(x**2) + 1e-9 * jnp.sqrt(1.0 - x[0]))
@@ -265,6 +359,15 @@ def test_a_diverged_chain_stops_the_run_and_leaves_what_was_drawn():
     np.testing.assert_allclose(run.draws, calm.draws, rtol=1e-5, atol=1e-6)
 
 
+def test_a_divergence_leaves_the_moments_of_what_was_finite():
+    with pytest.raises(ls.DivergenceError) as e:
+        ls.sample(ls.sgld(0.05), diverging(), jnp.zeros(2), num_draws=5_000, chains=3, keep="moments")
+    run = e.value.run
+    assert np.isfinite(run.mean()).all()
+    assert run.totals.count[e.value.chain] == e.value.step - 1
+    assert run.totals.count.min() > 0
+
+
 def test_the_step_of_a_divergence_does_not_depend_on_the_chunks():
     found = set()
     for chunk in (None, 10, 333):
@@ -278,22 +381,22 @@ def test_the_step_of_a_divergence_does_not_depend_on_the_chunks():
 
 def test_a_step_needs_few_vectors_beside_the_position():
     """At a size where memory matters: state twice (the one before is kept), noise, gradient, displacement."""
-    from lsmcmc import sampling
+    from lsmcmc import driver
 
     d = 2_000_000
     target = ls.Target(lambda x: -0.5 * jnp.sum(x**2))
     captured = {}
-    advance = sampling._advance
+    advance = driver.advance
 
     def spy(given, sums):
         captured["call"] = (given, sums)
         return advance(given, sums)
 
-    sampling._advance = spy
+    driver.advance = spy
     try:
         ls.sample(ls.ls_sgld(0.1), target, jnp.zeros(d), num_draws=1, keep="moments")
     finally:
-        sampling._advance = advance
+        driver.advance = advance
     given, _ = captured["call"]
     sums = jax.vmap(ls.keeping.Sums.zero)(given[1].sampler.position)
     memory = advance.lower(given, sums).compile().compiled.memory_analysis()

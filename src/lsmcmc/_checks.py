@@ -88,7 +88,10 @@ def _position_leaf(path: str, leaf: Any) -> Array:
     try:
         array = jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"position{path} must be an array, got {leaf!r} ({type(leaf).__name__}).") from error
+        raise TypeError(
+            f"position{path} must be an array, got {leaf!r} ({type(leaf).__name__}). "
+            f"Of a module, sample the arrays: eqx.partition(model, eqx.is_inexact_array)[0]."
+        ) from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(
             f"position{path} has dtype {array.dtype}; sampling needs real floating-point numbers. "

@@ -40,6 +40,11 @@ def num_bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
+def all_finite(tree: PyTree) -> Array:
+    """Whether no number in it is NaN or infinite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+
 def cast_like(x: PyTree, like: PyTree) -> PyTree:
     """`x` in the dtypes of `like`."""
     return jax.tree.map(lambda leaf, to: leaf.astype(to.dtype), x, like)

@@ -2,6 +2,7 @@
 
 An estimator is three steps, so that rows can be planned long before they are read:
 
+    begin(target, state, x, step)      renews what is remembered, where it is time
     plan(key, step, N) → rows          touches no data
     fetch(target, rows, like) → batch  a gather here; a prefetch from disk elsewhere
     estimate(target, state, batch, x) → (∇Û(x), state)
@@ -34,6 +35,14 @@ class GradientEstimator(eqx.Module):
         del target, position  # stateless
         return ()
 
+    def begin(self, target: Any, state: PyTree, position: PyTree, step: Int[Array, ""]) -> PyTree:
+        """The state at the start of a step: where an anchor is renewed.
+
+        `step` is one number for all chains, so a `lax.cond` on it stays a branch under `vmap`.
+        """
+        del target, position, step  # nothing to renew
+        return state
+
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> PyTree:
         """What step `step` reads."""
         raise NotImplementedError
@@ -53,8 +62,9 @@ class GradientEstimator(eqx.Module):
     def oracle(self, target: Posterior | Target, key: Array, position: PyTree, step: Any = 0) -> "Oracle":
         """One step's oracle, for stepping by hand; `position` serves for its shapes."""
         self.check(target)
-        rows = self.plan(key, jnp.asarray(step), target.num_examples)
-        return Oracle(target, self, self.init(target, position), self.fetch(target, rows, position))
+        step = jnp.asarray(step, jnp.int32)
+        state = self.begin(target, self.init(target, position), position, step)
+        return Oracle(target, self, state, self.fetch(target, self.plan(key, step, target.num_examples), position))
 
 
 class Minibatch(GradientEstimator):
@@ -179,7 +189,7 @@ class FunctionOracle(eqx.Module):
 def as_oracle(oracle: Any) -> Any:
     """An oracle, or a function that gives the gradient."""
     if hasattr(oracle, "gradient"):
-        return oracle
+        return oracle if hasattr(oracle, "num_examples") else FunctionOracle(oracle.gradient)
     return FunctionOracle(_checks.function("oracle", oracle, "(position), or have a .gradient"))
 
 

@@ -1,13 +1,16 @@
 """What a run keeps of its draws: themselves, a function of them, or running moments."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, PyTree
+from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees
 
@@ -16,8 +19,9 @@ class Moments(eqx.Module):
     """Running mean and variance of the position, without storing draws: `ls.sample(…, keep=ls.Moments())`.
 
     With draws x₁ … x_D and weights wₜ, all 1 or with `weighted=True` the step sizes hₜ,
-    mean = Σ wₜxₜ / Σ wₜ (the paper's φ̂) and variance = Σ wₜ(xₜ − mean)² / Σ wₜ, updated stably
-    (West 1979). Two copies of the position, in float32 at least. keep="moments" is the short form.
+    mean = Σ wₜxₜ / Σ wₜ (the paper's φ̂) and variance = Σ wₜ(xₜ − mean)² / Σ wₜ. Draws are summed stably
+    (West 1979) in blocks, in two copies of the position in float32 at least, and blocks in float64, so a
+    run may have any number of draws. keep="moments" is the short form.
 
     >>> Moments(weighted=True)
     Moments(weighted=True)
@@ -27,7 +31,7 @@ class Moments(eqx.Module):
 
 
 class Sums(eqx.Module):
-    """The running moments of one chain."""
+    """The running moments of one chain over a block of draws, short enough for float32."""
 
     count: Int[Array, ""]
     weight: Float[Array, ""]
@@ -44,7 +48,9 @@ class Sums(eqx.Module):
         return Sums(jnp.zeros((), jnp.int32), jnp.zeros((), float), zeros(), zeros())
 
     def add(self, position: PyTree, weight: Float[Array, ""]) -> "Sums":
-        """One draw more; a draw of weight 0 changes nothing."""
+        """One draw more. One of weight 0 changes nothing, and one that is not finite is not counted."""
+        weight = jnp.where(_trees.all_finite(position), weight, 0)
+        position = jax.tree.map(lambda x, m: jnp.where(weight > 0, x.astype(m.dtype), m), position, self.mean)
         total = self.weight + weight
         share = jnp.where(total > 0, weight / jnp.where(total > 0, total, 1), 0)
 
@@ -59,7 +65,59 @@ class Sums(eqx.Module):
             self.mean,
             mean,
         )
-        return Sums(self.count + 1, total, mean, squares)
+        return Sums(self.count + (weight > 0).astype(self.count.dtype), total, mean, squares)
+
+
+@dataclass
+class Totals:
+    """Moments over blocks, with a leading chain axis, in NumPy; in float64 from the second block on."""
+
+    count: NDArray[Any]
+    weight: NDArray[Any]
+    mean: PyTree
+    squares: PyTree
+
+    @staticmethod
+    def of(sums: Sums) -> "Totals":
+        """One block."""
+        host = jax.tree.map(np.asarray, sums)
+        return Totals(host.count.astype(np.int64), host.weight.astype(np.float64), host.mean, host.squares)
+
+    def merge(self, other: "Totals") -> "Totals":
+        """Both (Chan, Golub and LeVeque 1979)."""
+        weight = self.weight + other.weight
+        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
+
+        def over(values: Any, like: Any) -> Any:
+            return values.reshape(-1, *[1] * (like.ndim - 1))
+
+        def means(a: Any, b: Any) -> Any:
+            return a.astype(np.float64) + over(share, a) * (b.astype(np.float64) - a)
+
+        def squares(a: Any, b: Any, mean: Any, new: Any) -> Any:
+            between = (new.astype(np.float64) - mean) ** 2
+            return a.astype(np.float64) + b + over(self.weight * share, a) * between
+
+        return Totals(
+            self.count + other.count,
+            weight,
+            jax.tree.map(means, self.mean, other.mean),
+            jax.tree.map(squares, self.squares, other.squares, self.mean, other.mean),
+        )
+
+    def pooled(self) -> tuple[PyTree, PyTree]:
+        """Mean and variance over all chains; NaN before the first draw."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = self.weight / self.weight.sum()
+
+        def mean(x: Any) -> Any:
+            return np.tensordot(shares, x.astype(np.float64), 1)
+
+        def variance(x: Any, squares: Any) -> Any:
+            within = squares.sum(0, dtype=np.float64) / self.weight.sum() if self.weight.any() else np.nan
+            return within + mean((x - mean(x)) ** 2)
+
+        return jax.tree.map(mean, self.mean), jax.tree.map(variance, self.mean, self.squares)
 
 
 class Keep(eqx.Module):
@@ -73,14 +131,18 @@ class Keep(eqx.Module):
         return step_size if self.moments is not None and self.moments.weighted else jnp.ones((), float)
 
 
-_ITSELF = Partial(lambda position: position)
+def _itself(position: PyTree) -> PyTree:
+    return position
+
+
+_ITSELF = Partial(_itself)
 
 
 def as_keep(value: Any) -> Keep:
     """What `ls.sample(…, keep=)` asks for."""
     if value is None or (isinstance(value, str) and value == "draws"):
         return Keep(_ITSELF, None)
-    if isinstance(value, str) and value == "moments":
+    if value is Moments or (isinstance(value, str) and value == "moments"):
         return Keep(None, Moments())
     if isinstance(value, Moments):
         return Keep(None, value)

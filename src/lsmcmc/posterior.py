@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import keystr
 from jaxtyping import Array, Float, PyTree, Shaped
 
@@ -25,6 +26,7 @@ class Posterior(eqx.Module):
     they cannot be got wrong outside. Constants may be dropped from both functions.
 
     >>> import jax.numpy as jnp
+    import numpy as np
     >>> posterior = Posterior(
     ...     log_likelihood=lambda x, batch: -0.5 * (batch - x) ** 2,
     ...     log_prior=lambda x: -0.5 * x**2,
@@ -95,19 +97,12 @@ class Posterior(eqx.Module):
 
     def _per_example(self, position: PyTree, batch: PyTree) -> Float[Array, " B"]:
         size = jax.tree.leaves(batch)[0].shape[0]
-        try:
-            values = self.log_likelihood(position, batch)
-        except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-            raise _checks.ContractError(
-                f"log_likelihood(position, batch) failed with {type(error).__name__}: {error}\n"
-                f"It was called with position {_checks.describe(position)} and batch {_checks.describe(batch)}. "
-                f"A position is one pytree for all chains, without a chain axis."
-            ) from error
+        values = _call("log_likelihood", self.log_likelihood, position=position, batch=batch)
         shape = jnp.shape(values)
         if shape != (size,):
             raise _checks.ContractError(
                 f"log_likelihood must return one value per example, shape ({size},) for this batch of {size}, "
-                f"got {_what_shape(shape, size)}. {_advice(shape, size)}"
+                f"got {_what_shape(shape)}. {_advice(shape, size)}"
             )
         return _real("log_likelihood", values)
 
@@ -122,6 +117,7 @@ class Target(eqx.Module):
     Gaussian experiment of the paper (§4.1.1): the same error at every point asked for within a step.
 
     >>> import jax.numpy as jnp
+    import numpy as np
     >>> target = Target(lambda x: -0.5 * jnp.sum(x**2))
     >>> float(target.log_density(jnp.ones(4)))
     -2.0
@@ -166,7 +162,8 @@ def _data_leaf(name: str, leaf: Any) -> Array:
     try:
         array = jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array of numbers, got {type(leaf).__name__}: {error}") from error
+        kind = f"dtype {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+        raise TypeError(f"{name} must be an array of numbers, got {kind}; write .astype(float).") from error
     if array.ndim == 0:
         raise ValueError(
             f"{name} is a single number; every leaf of data needs a leading axis of examples. "
@@ -175,15 +172,23 @@ def _data_leaf(name: str, leaf: Any) -> Array:
     return array
 
 
-def _scalar(name: str, fn: Callable[[PyTree], Any], position: PyTree) -> Float[Array, ""]:
+def _call(name: str, fn: Callable[..., Any], **arguments: PyTree) -> Any:
+    """What the user's function returns: one array, or an error that shows what it was called with."""
     try:
-        value = fn(position)
+        value = fn(*arguments.values())
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        called = " and ".join(f"{argument} {_checks.describe(tree)}" for argument, tree in arguments.items())
         raise _checks.ContractError(
-            f"{name}(position) failed with {type(error).__name__}: {error}\n"
-            f"It was called with position {_checks.describe(position)}. "
-            f"A position is one pytree for all chains, without a chain axis."
+            f"{name}({', '.join(arguments)}) failed with {type(error).__name__}: {error}\n"
+            f"It was called with {called}. A position is one pytree for all chains, without a chain axis."
         ) from error
+    if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
+        raise _checks.ContractError(f"{name} must return an array, got {type(value).__name__}.")
+    return value
+
+
+def _scalar(name: str, fn: Callable[[PyTree], Any], position: PyTree) -> Float[Array, ""]:
+    value = _call(name, fn, position=position)
     if jnp.shape(value) != ():
         raise _checks.ContractError(
             f"{name} must return one number, shape (), got shape {jnp.shape(value)}. Sum over the coordinates."
@@ -198,7 +203,7 @@ def _real(name: str, value: Any) -> Array:
     return array
 
 
-def _what_shape(shape: tuple[int, ...], size: int) -> str:
+def _what_shape(shape: tuple[int, ...]) -> str:
     return "a single number, shape ()" if shape == () else f"shape {shape}"
 
 

@@ -60,13 +60,18 @@ class Preconditioner(eqx.Module):
         del state, gradient, position, num_examples
         return None
 
+    @property
+    def has_divergence(self) -> bool:
+        """Whether `divergence` gives Γ: then this cannot be a factor of a product."""
+        return type(self).divergence is not Preconditioner.divergence
+
     def __matmul__(self, other: "Preconditioner") -> "Preconditioner":
         """B = B_self B_other."""
         if not isinstance(other, Preconditioner):
             return NotImplemented
-        if isinstance(self, Identity):
+        if type(self) is Identity:
             return other
-        return self if isinstance(other, Identity) else Product(self, other)
+        return self if type(other) is Identity else Product(self, other)
 
 
 class Identity(Preconditioner):
@@ -107,7 +112,7 @@ class Laplacian(Preconditioner):
 
     def __init__(self, sigma: Any = 1.0, scope: str = "leaf", *, axes: Any = None, order: int = 1):
         self.scope = _checks.choice("scope", scope, ("leaf", "global"))
-        self.smoothers = jax.tree.map(lambda s: Smoother(s, order), sigma, is_leaf=lambda s: s is None)
+        self.smoothers = jax.tree.map(lambda s: Smoother(s, order), sigma) if sigma is not None else Smoother(None)
         self.axes = _Axes(axes)
         if scope == "global" and not isinstance(self.smoothers, Smoother):
             raise ValueError("scope='global' smooths one long vector: sigma must be one number, got a pytree.")
@@ -190,6 +195,11 @@ class RMSprop(Preconditioner):
             return None
         return _diagonal_of_jacobian(lambda x: self._g(self.observe(state, gradient(x), num_examples)), position)
 
+    @property
+    def has_divergence(self) -> bool:
+        """With gamma=True."""
+        return self.gamma
+
     def _g(self, state: PyTree) -> PyTree:
         return jax.tree.map(lambda v: 1 / (self.eps.astype(v.dtype) + _sqrt(v)), state)
 
@@ -206,11 +216,17 @@ class Product(Preconditioner):
 
     def __check_init__(self) -> None:
         for factor in (self.first, self.second):
-            if _has_gamma(factor):
+            if factor.has_divergence:
                 raise ValueError(
-                    "RMSprop(gamma=True) cannot be a factor of a product: Γ of the product mixes coordinates and "
-                    "needs whole rows of the Hessian, not its diagonal. Use it alone, or write gamma=False."
+                    f"A preconditioner that gives Γ, such as RMSprop(gamma=True), cannot be a factor of a product: "
+                    f"Γ of the product mixes coordinates and needs whole rows of the Hessian, not its diagonal. "
+                    f"Use it alone, or write gamma=False. Got {factor}."
                 )
+
+    @property
+    def has_divergence(self) -> bool:
+        """Never: see `__check_init__`."""
+        return False
 
     def init(self, position: PyTree) -> PyTree:
         """Both states."""
@@ -250,7 +266,10 @@ class PerLeaf(Preconditioner):
     prefix: PyTree  # of preconditioners
 
     def __check_init__(self) -> None:
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.prefix, is_leaf=_is_preconditioner):
+        pieces = jax.tree_util.tree_leaves_with_path(self.prefix, is_leaf=_is_preconditioner)
+        if not pieces:
+            raise TypeError(f"preconditioner must be one such as ls.Laplacian(1.0), got {self.prefix!r}.")
+        for path, leaf in pieces:
             if not _is_preconditioner(leaf):
                 raise TypeError(
                     f"preconditioner{keystr(path)} must be a preconditioner such as ls.Laplacian(1.0), got {leaf!r}."
@@ -297,6 +316,11 @@ class PerLeaf(Preconditioner):
         return jax.tree.unflatten(
             structure, [z if branch is None else branch for z, branch in zip(zeros, branches, strict=True)]
         )
+
+    @property
+    def has_divergence(self) -> bool:
+        """Whether a branch has it."""
+        return any(piece.has_divergence for piece in jax.tree.leaves(self.prefix, is_leaf=_is_preconditioner))
 
     def _map(self, fn: Callable[..., PyTree], tree: PyTree, *states: PyTree) -> PyTree:
         structure = jax.tree.structure(self.prefix, is_leaf=_is_preconditioner)
@@ -357,12 +381,6 @@ def _is_smoother(node: Any) -> bool:
 
 def _is_preconditioner(node: Any) -> bool:
     return isinstance(node, Preconditioner)
-
-
-def _has_gamma(piece: Preconditioner) -> bool:
-    return any(
-        getattr(node, "gamma", False) for node in jax.tree.leaves(piece, is_leaf=lambda n: isinstance(n, RMSprop))
-    )
 
 
 def _to_front(leaf: Array, axes: tuple[int, ...] | None) -> tuple[Array, Callable[[Array], Array]]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from lsmcmc import _trees, diagnostics
-from lsmcmc.keeping import Keep, Sums
+from lsmcmc.keeping import Keep, Sums, Totals
 from lsmcmc.posterior import Posterior
 
 
@@ -28,10 +28,10 @@ class Run:
     def __init__(self, target: Any, keep: Keep, draws: PyTree, num_chains: int, num_draws: int, thin: int):
         self.target, self.keep, self.thin = target, keep, thin
         self._draws, self.num_chains, self.num_draws = draws, num_chains, num_draws
-        self.step_sizes = np.zeros(num_draws)
+        self.step_sizes = None if keep.fn is None else np.zeros(num_draws)
         self.num_stored = 0
         self.state: Any = None
-        self.sums: Sums | None = None
+        self.totals: Totals | None = None
         self.num_steps = 0
         self.seconds = 0.0
         self.compile_seconds = 0.0
@@ -54,28 +54,38 @@ class Run:
         """The kept draws, leading axes (chain, draw)."""
         return None if self.keep.fn is None else self._draws
 
-    def store(self, drawn: PyTree, step_sizes: Any) -> None:
-        """Take the filled slots of one compiled call."""
+    def store(self, drawn: PyTree, step_sizes: Any, state: Any, num_steps: int, seconds: float) -> None:
+        """Take the filled slots of one compiled call, and where it led."""
         now = slice(self.num_stored, self.num_stored + len(step_sizes))
-        self.step_sizes[now] = step_sizes
 
         def put(held: Any, slots: Array) -> None:
             held[:, now] = np.moveaxis(np.asarray(slots)[: len(step_sizes)], 0, 1)
 
-        jax.tree.map(put, self._draws, drawn)
+        if self.step_sizes is not None:
+            self.step_sizes[now] = step_sizes
+            jax.tree.map(put, self._draws, drawn)
         self.num_stored += len(step_sizes)
-
-    def progressed(self, state: Any, sums: Sums | None, num_steps: int, seconds: float) -> None:
-        """Where the chains are now."""
-        self.state, self.sums = state, sums
+        self.state = state
         self.num_steps += num_steps
         self.seconds += seconds
 
-    def cut(self) -> None:
-        """Forget the room for draws that were not made."""
+    def is_block_end(self, block: int) -> bool:
+        """Whether the moments of a whole block are there to be added up."""
+        return self.keep.moments is not None and self.num_stored > 0 and self.num_stored % block == 0
+
+    def add(self, sums: Sums | None) -> None:
+        """The moments of a block more."""
+        if sums is not None and not any(leaf.is_deleted() for leaf in jax.tree.leaves(sums)):
+            block = Totals.of(sums)
+            self.totals = block if self.totals is None else self.totals.merge(block)
+
+    def cut(self, sums: Sums | None) -> None:
+        """The end: the moments of the last block, and no room for draws that were not made."""
+        self.add(sums)
         self.num_draws = self.num_stored
-        self.step_sizes = self.step_sizes[: self.num_draws]
-        self._draws = jax.tree.map(lambda held: held[:, : self.num_draws], self._draws)
+        if self.step_sizes is not None:
+            self.step_sizes = self.step_sizes[: self.num_draws]
+            self._draws = jax.tree.map(lambda held: held[:, : self.num_draws], self._draws)
 
     def mean(self, weighted: bool = False) -> PyTree:
         """Posterior mean over chains and draws; with `weighted`, φ̂ = Σ hₜ xₜ / Σ hₜ (the paper, §4.1.1)."""
@@ -94,8 +104,7 @@ class Run:
         if self.draws is not None:
             return diagnostics.summarize(self.draws, self.step_sizes if weighted else None)
         mean, variance = self._moments(weighted)
-        assert self.sums is not None
-        return diagnostics.summarize_moments(mean, variance, self.sums)
+        return diagnostics.summarize_moments(mean, variance, self.totals)
 
     def predict(self, fn: Callable[..., PyTree], *args: Any, weighted: bool = False) -> PyTree:
         """The posterior average of `fn(position, *args)`, draw by draw, so that only the average is in memory.
@@ -107,6 +116,9 @@ class Run:
                 "this run kept moments alone, so there are no draws to average over: "
                 "sample with keep=function_of_the_position, and average what it stores."
             )
+        if self.num_draws == 0:
+            raise ValueError("this run was stopped before its first draw, so there is nothing to average over.")
+        assert self.step_sizes is not None  # there are draws
         weights = np.tile(self.step_sizes if weighted else np.ones(self.num_draws), self.num_chains)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.draws)
         return _average(fn, flat, jnp.asarray(weights / weights.sum(), float), args)
@@ -133,13 +145,14 @@ class Run:
                 jax.tree.map(lambda x: diagnostics.weighted_mean(x, weights), self.draws),
                 jax.tree.map(lambda x: diagnostics.weighted_variance(x, weights), self.draws),
             )
-        assert self.keep.moments is not None
-        if weighted != self.keep.moments.weighted:
+        if self.keep.moments is None or weighted != self.keep.moments.weighted:
+            kept = self.keep.moments is not None and self.keep.moments.weighted
             raise ValueError(
-                f"this run kept moments with weighted={self.keep.moments.weighted}; "
-                f"sample with keep=ls.Moments(weighted={weighted})."
+                f"this run kept moments with weighted={kept}; sample with keep=ls.Moments(weighted={weighted})."
             )
-        return diagnostics.pooled_moments(self.sums)
+        if self.totals is None:
+            raise ValueError("this run was stopped before its first draw, so it has no moments.")
+        return self.totals.pooled()
 
     def __repr__(self) -> str:
         kept = "moments" if self.draws is None else f"{self.num_draws} draws"
@@ -159,6 +172,9 @@ class DivergenceError(RuntimeError):
             f"Write a smaller step_size, or start closer to the mode; at the first step, look for NaN in the data "
             f"and in log_likelihood. The {run.num_draws} draws before are in this error's .run."
         )
+
+    def __reduce__(self) -> Any:
+        return DivergenceError, (self.run, self.chain, self.step, self.step_size)
 
 
 @eqx.filter_jit

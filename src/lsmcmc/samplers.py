@@ -93,8 +93,10 @@ class Sampler(eqx.Module):
         """The one equation: x' = x + B m, m = D(a, Bᵀ∇Û(x), ε; h, T), deterministic in all of these."""
         oracle, x = as_oracle(oracle), state.position
         num_examples = oracle.num_examples
-        g = _like(x, oracle.gradient(x))
+        g = oracle.gradient(x)
+        _same("the gradient", "the position", x, g)  # broadcasting would hide a mistake
         learned = self.preconditioner.observe(state.preconditioner, g, num_examples)
+        _same("what the preconditioner remembers", "before its update", state.preconditioner, learned)
 
         def B(m: PyTree) -> PyTree:
             return self.preconditioner.apply(learned, m)
@@ -115,12 +117,10 @@ class Sampler(eqx.Module):
         return eqx.tree_at(lambda s: (s.step_size, s.temperature), self, (None, None))
 
 
-def _like(position: PyTree, gradient: PyTree) -> PyTree:
-    """The gradient, which must look like the position: broadcasting would hide a mistake."""
-    expected, found = _checks.describe(position), _checks.describe(gradient)
-    if expected != found:
-        raise ValueError(f"the gradient must look like the position, {expected}, got {found}.")
-    return gradient
+def _same(what: str, model: str, expected: PyTree, found: PyTree) -> None:
+    """Structures, shapes and dtypes agree."""
+    if _checks.describe(expected) != _checks.describe(found):
+        raise ValueError(f"{what} must look like {model}, {_checks.describe(expected)}, got {_checks.describe(found)}.")
 
 
 def sgld(step_size: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 
 from lsmcmc import _checks
 
+_NEEDS_NUMBERS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 Schedule = Float[Array, ""] | Callable[[Any], Any]
 
 
@@ -33,8 +38,11 @@ def over(name: str, value: Schedule, steps: NDArray[np.int64]) -> NDArray[np.flo
     with jax.numpy_dtype_promotion("standard"):
         try:
             values = jax.vmap(value)(jnp.asarray(steps, jnp.int32))
-        except jax.errors.ConcretizationTypeError:  # Python `if step < …`: one step at a time, same numbers
+        except _NEEDS_NUMBERS:  # Python `if step < …`, NumPy, a table: one step at a time, same numbers
             values = [value(int(step)) for step in steps]
+    if np.shape(values) not in ((), (len(steps),)):
+        shape = np.shape(values)[1:]
+        raise ValueError(f"{name} must be one number at every step; the schedule gives an array of shape {shape}.")
     out = np.broadcast_to(np.asarray(values, dtype=np.float64), len(steps))
     bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
     if bad.size:

@@ -106,12 +106,13 @@ def eigenvalues(d: int, sigma: Any, order: int = 1) -> Float[Array, " d"]:
 
 
 def _num_stages(sigma: float) -> tuple[int, int]:
-    if sigma == 0:
+    """In float32 and float64; where there is no float64 the second says nothing new, so that forms are shared."""
+    if sigma < np.finfo(np.float32).tiny:  # zero, or what the device takes for zero
         return 0, 0
     theta = 2 * math.asinh(0.5 / math.sqrt(sigma))
     taps = [-math.log(tiny) / theta for tiny in _NEGLIGIBLE.values()]
     narrow, wide = (max(1, math.ceil(math.log(n, _RADIX))) for n in taps)
-    return narrow, wide
+    return narrow, wide if jnp.result_type(float) == jnp.float64 else narrow
 
 
 @functools.partial(jax.jit, static_argnames=("stages", "transpose"))

@@ -18,6 +18,7 @@ def laplacian_matrix(d: int, sigma: float, order: int = 1) -> Matrix:
     [[1.5, -0.5], [-0.5, 1.5]]
     """
     d, order = _checks.count("d", d), _checks.count("order", order)
+    _checks.hyper("sigma", sigma)
     adjacency = np.zeros((d, d))
     for i in range(d):
         if d > 1:
@@ -101,6 +102,8 @@ def linear_chain(
     >>> linear_chain([[2.0]], 0.1).transition.tolist()
     [[0.8]]
     """
+    for name, value in (("step_size", step_size), ("temperature", temperature)):
+        _checks.hyper(name, value)
     P, G = _pair(precision, sigma, preconditioner)
     d = len(P)
     S = np.asarray(gradient_noise, np.float64)

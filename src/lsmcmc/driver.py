@@ -1,0 +1,149 @@
+"""Python's side of the loop: how a run is cut into compiled calls, and what happens between them."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from lsmcmc import _checks, _trees, schedules
+from lsmcmc.keeping import Sums
+from lsmcmc.loop import MOST_STEPS, Carry, Job, Plan, advance
+from lsmcmc.progress import Progress
+from lsmcmc.run import DivergenceError, Run
+from lsmcmc.samplers import Sampler
+
+_CALL_SECONDS = 0.5  # after which Python gets a look
+_DRAW_BYTES = 2**25  # of draws waiting inside one compiled call
+_MOMENT_BLOCK = 4096  # draws summed in float32 before they are added up in float64
+_MOST_LOOKED_AT = 2**20  # steps of a schedule that are checked before any sampling
+
+
+def num_slots(bytes_of_a_draw: int) -> int:
+    """The most draws that one compiled call keeps; of draws that are only summed, a block."""
+    return min(MOST_STEPS, max(1, _DRAW_BYTES // bytes_of_a_draw)) if bytes_of_a_draw else _MOMENT_BLOCK
+
+
+class Cut:
+    """How a run is cut into compiled calls. Where the cuts are changes no number.
+
+    A call ends when its slots are full, at the same draws in every run, so moments are the same to the last bit.
+    """
+
+    def __init__(self, sampler: Sampler, first: int, burn_in: int, thin: int, num_draws: int, slots: int, chunk: int):
+        self.sampler, self.first, self.burn_in, self.thin = sampler, first, burn_in, thin
+        self.slots, self.fixed = slots, chunk < MOST_STEPS
+        self.next_count = min(chunk, MOST_STEPS) if self.fixed else 1
+        self.total = burn_in + thin * num_draws
+        if first + self.total >= 2**31:
+            raise ValueError(
+                f"a run ends before step 2**31, this one at {first + self.total}: burn_in + thin × num_draws is "
+                f"{self.total}. Write a smaller thin or num_draws, or start another run from this one's draws."
+            )
+        looked_at = np.unique(np.linspace(0, self.total - 1, min(self.total, _MOST_LOOKED_AT)).astype(np.int64))
+        self._schedules(looked_at)  # bad values should be met now
+
+    def nothing(self) -> Plan:
+        """A call of no steps, which compiles."""
+        return self._as_plan(np.zeros(0), np.zeros(0), np.zeros(0, np.int32))
+
+    def __iter__(self) -> Iterator[tuple[Plan, NDArray[np.float64]]]:
+        """The plan of each call, with the step sizes of the draws it keeps."""
+        done = 0
+        while done < self.total:
+            full = (max(0, done - self.burn_in) // self.thin // self.slots + 1) * self.slots
+            count = min(self.next_count, self.burn_in + self.thin * full - done, self.total - done)
+            after_burn_in = np.arange(done + 1, done + count + 1) - self.burn_in
+            number = after_burn_in // self.thin - 1
+            kept = (after_burn_in > 0) & (after_burn_in % self.thin == 0)
+            h, temperature = self._schedules(np.arange(done, done + count))
+            slots = np.where(kept, number - number[kept][0] if kept.any() else 0, -1)
+            yield self._as_plan(h, temperature, slots.astype(np.int32)), h[kept]
+            done += count
+
+    def took(self, seconds: float) -> None:
+        """Lengthen the calls while they are short, shorten them when they are long."""
+        if not self.fixed:
+            wanted = self.next_count * _CALL_SECONDS / max(seconds, 1e-9)
+            self.next_count = int(np.clip(wanted, 1, min(8 * self.next_count, MOST_STEPS)))
+
+    def _schedules(self, steps: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        return [
+            schedules.over(name, getattr(self.sampler, name), self.first + steps)
+            for name in ("step_size", "temperature")
+        ]
+
+    @staticmethod
+    def _as_plan(h: Any, temperature: Any, slots: Any) -> Plan:
+        room = (0, MOST_STEPS - len(h))
+        return Plan(
+            jnp.asarray(len(h), jnp.int32),
+            jnp.asarray(np.pad(h, room), float),
+            jnp.asarray(np.pad(temperature, room), float),
+            jnp.asarray(np.pad(slots, room, constant_values=-1)),
+        )
+
+
+def drive(job: Job, carry: list[Carry], cut: Cut, run: Run, progress: bool | None) -> Run:
+    """Call the compiled function until the run is done. Takes the carry out of its list, to hold the only one."""
+    now = carry.pop()
+    sums = _no_sums(job, now)
+    began = time.perf_counter()
+    try:
+        sums, now, *_ = jax.block_until_ready(advance((job, now, cut.nothing()), sums))
+    except _checks.ContractError as error:
+        raise ValueError(str(error)) from error.__cause__
+    run.compile_seconds = time.perf_counter() - began
+    try:
+        with Progress(cut.total, progress) as bar:
+            for plan, step_sizes in cut:
+                began = time.perf_counter()
+                sums, after, kept, finite = jax.block_until_ready(advance((job, now, plan), sums))
+                cut.took(time.perf_counter() - began)
+                if not bool(finite.all()):
+                    _stop(job, now, plan, sums, run)
+                now = after
+                run.store(kept, step_sizes, now, int(plan.count), time.perf_counter() - began)
+                if run.is_block_end(job.slots):
+                    run.add(sums)
+                    sums = _no_sums(job, now)
+                bar.advance(int(plan.count))
+    except (KeyboardInterrupt, ValueError) as error:
+        run.cut(sums)
+        error.run = run  # type: ignore[union-attr]
+        error.add_note(f"{run.num_draws} draws were made before; they are in this error's .run")
+        raise
+    run.cut(sums)
+    return run
+
+
+def _no_sums(job: Job, carry: Carry) -> Sums | None:
+    return None if job.keep.moments is None else jax.vmap(Sums.zero)(carry.sampler.position)
+
+
+def _stop(job: Job, carry: Carry, plan: Plan, sums: Sums | None, run: Run) -> NoReturn:
+    """Find the step at which the first chain diverged, by halving; raise with what was drawn before it."""
+
+    def to(count: int) -> Any:
+        shorter = eqx.tree_at(lambda p: p.count, plan, jnp.asarray(count, jnp.int32))
+        return advance((job, carry, shorter), _no_sums(job, carry))
+
+    good, bad = 0, int(plan.count)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if bool(to(middle)[3].all()) else (good, middle)
+    _, before, kept, _ = to(good)
+    finite = np.asarray(to(bad)[3])
+    h = np.asarray(plan.step_sizes)
+    run.store(kept, h[:good][np.asarray(plan.slots)[:good] >= 0], before, good, 0.0)
+    run.cut(sums)
+    raise DivergenceError(run, int(np.flatnonzero(~finite)[0]), int(carry.step) + bad, float(h[bad - 1]))
+
+
+def bytes_of_a_draw(like: Any, num_chains: int) -> int:
+    """What all chains keep of one draw."""
+    return num_chains * _trees.num_bytes(like)
