@@ -302,6 +302,25 @@ def test_starts_given_as_arrays_have_a_chain_axis():
         ls.sample(ls.sgld(0.0), posterior(), init=starts, num_draws=1, batch_size=2, chains=5)
 
 
+def test_a_module_with_arrays_is_a_start_and_its_methods_are_functions():
+    import equinox as eqx
+
+    class Line(eqx.Module):
+        weight: jax.Array
+
+        def __call__(self, x):
+            return self.weight @ x
+
+        def draw(self, key):
+            return Line(jax.random.normal(key, self.weight.shape))
+
+    target = ls.Target(lambda line: -0.5 * jnp.sum(line.weight**2))
+    given = ls.sample(ls.sgld(0.0), target, init=Line(jnp.ones((2, 3))), num_draws=1)
+    assert given.draws.weight.shape == (2, 1, 3)
+    drawn = ls.sample(ls.sgld(0.0), target, init=Line(jnp.ones(3)).draw, num_draws=1, chains=2)
+    assert len(np.unique(drawn.draws.weight)) == 6
+
+
 def test_errors_of_a_likelihood_come_without_the_compiler_s_frames():
     with refused(ValueError, "one value per example") as caught:
         run(posterior(lambda x, b: jnp.zeros(())))

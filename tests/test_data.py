@@ -1,8 +1,12 @@
-"""a3a and the files below it: exact content, every way a file can be missing or wrong, the real downloader."""
+"""The data sets and the files below them: exact content, every way a file can be missing or wrong, real downloads."""
 
+import gzip
 import hashlib
+import io
 import logging
+import re
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +19,15 @@ import pooch
 import pytest
 
 import lsmcmc as ls
+from lsmcmc import progress
+from lsmcmc.data import _mnist
 from lsmcmc.data._a3a import _CHECKSUMS, _HOME
 from lsmcmc.data._fetch import PublishedFile, fetch
+from lsmcmc.data._idx import parse_idx
 from lsmcmc.data._libsvm import parse_libsvm
 
 CONTENT = b"-1 3:1 11:1\n+1 4:1 122:0.5\n" * 20_000  # several network packets long
+ZIPPED = gzip.compress(np.random.default_rng(0).bytes(300_000) + CONTENT, mtime=0)  # long when zipped, too
 
 
 def sha256(content: bytes) -> str:
@@ -28,6 +36,10 @@ def sha256(content: bytes) -> str:
 
 def published(*urls: str) -> PublishedFile:
     return PublishedFile("small/rows", sha256(CONTENT), urls)
+
+
+def published_zipped(*urls: str) -> PublishedFile:
+    return PublishedFile("small/rows.gz", sha256(gzip.decompress(ZIPPED)), urls)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +61,27 @@ def a3a(a3a_folder) -> ls.data.Dataset:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LSMCMC_DATA", str(a3a_folder))
         return ls.data.a3a()
+
+
+@pytest.fixture(scope="module")
+def mnist_folder(tmp_path_factory) -> Path:
+    """A folder with the four files of MNIST, gzipped: from LSMCMC_DATA, or downloaded where that is not set."""
+    folder = tmp_path_factory.mktemp("published")
+    (folder / "mnist").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LSMCMC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        for name, checksum in _mnist._CHECKSUMS.items():
+            content = fetch(PublishedFile.at(_mnist._MIRRORS, f"mnist/{name}.gz", checksum))
+            (folder / "mnist" / f"{name}.gz").write_bytes(gzip.compress(content, 1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mnist(mnist_folder) -> ls.data.Dataset:
+    """The loaded data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LSMCMC_DATA", str(mnist_folder))
+        return ls.data.mnist()
 
 
 @pytest.fixture
@@ -98,6 +131,14 @@ class CutOff(Files):
 
     def copyfile(self, source, outputfile):
         outputfile.write(source.read()[: len(CONTENT) // 2])
+
+
+class Transparent(Files):
+    """Says that the file is an encoding of its content, which the client undoes: it arrives unzipped."""
+
+    def end_headers(self):
+        self.send_header("Content-Encoding", "gzip")
+        super().end_headers()
 
 
 class Halting(Files):
@@ -181,6 +222,42 @@ def test_a3a_rows_are_those_of_the_file_read_one_entry_at_a_time(a3a, a3a_folder
             assert (int(label), set(np.flatnonzero(X[i]).tolist())) == (y[i], expected)
 
 
+# What MNIST is
+
+
+def test_mnist_has_the_published_shapes_images_in_float32_and_labels_in_int32(mnist):
+    assert [part.shape for part in mnist.train] == [(60000, 28, 28, 1), (60000,)]
+    assert [part.shape for part in mnist.test] == [(10000, 28, 28, 1), (10000,)]
+    assert [[part.dtype for part in rows] for rows in mnist] == [[np.float32, np.int32]] * 2
+
+
+def test_mnist_has_the_published_number_of_each_digit(mnist):
+    (_, y), (_, y_test) = mnist
+    assert np.bincount(y).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(y_test).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+
+
+def test_mnist_images_are_normalised_as_in_pytorch(mnist, mnist_folder):
+    content = gzip.decompress((mnist_folder / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())
+    pixels = np.frombuffer(content[16:], np.uint8).reshape(10000, 28, 28, 1)
+    np.testing.assert_allclose(mnist.test[0], (pixels / 255 - 0.1307) / 0.3081, rtol=0, atol=5e-7)
+    X = mnist.train[0]
+    assert X.mean(dtype=float) == pytest.approx(0, abs=2e-4)
+    assert X.std(dtype=float) == pytest.approx(1, abs=2e-4)
+
+
+def test_mnist_digits_stand_upright_and_are_light_on_dark(mnist):
+    seven = mnist.test[0][0, :, :, 0]
+    assert seven[0].max() == seven.min() == pytest.approx(-0.1307 / 0.3081)
+    assert np.flatnonzero(seven[8] > 0).tolist() == list(range(6, 22))  # its bar, on top
+    assert np.flatnonzero(seven[25] > 0).tolist() == list(range(10, 15))  # its foot, to the left
+
+
+def test_mnist_is_the_users_to_change(mnist):
+    assert all(part.flags.writeable for rows in mnist for part in rows)
+
+
 # The folder in LSMCMC_DATA
 
 
@@ -227,7 +304,141 @@ def test_a_wrong_file_in_the_folder_is_an_error_with_both_checksums(folder, serv
     assert (folder / "small" / "rows").read_bytes() == wrong  # the user's file is left alone
 
 
+def test_mnist_unzipped_by_the_user_is_the_same(mnist, mnist_folder, folder):
+    (folder / "mnist").mkdir()
+    for name in _mnist._CHECKSUMS:
+        content = gzip.decompress((mnist_folder / "mnist" / f"{name}.gz").read_bytes())
+        (folder / "mnist" / name).write_bytes(content)
+    again = ls.data.mnist(mirrors=())
+    for found, expected in zip([*again.train, *again.test], [*mnist.train, *mnist.test], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["rows.gz", "rows"])
+@pytest.mark.parametrize("level", [0, 9])
+def test_a_zipped_file_is_known_by_its_content_however_it_was_zipped_or_unzipped(folder, name, level):
+    content = gzip.decompress(ZIPPED)
+    (folder / "small").mkdir()
+    for stored in (content, gzip.compress(content, level)):
+        (folder / "small" / name).write_bytes(stored)
+        assert fetch(published_zipped()) == content
+
+
+def test_a_missing_mnist_file_is_an_error_that_says_which_file_goes_where(folder):
+    with pytest.raises(FileNotFoundError) as caught:
+        ls.data.mnist()
+    message, name = str(caught.value), "train-images-idx3-ubyte"
+    assert f"there is no file {folder / 'mnist' / name}.gz. " in message
+    assert f"Put mnist/{name}.gz or, unzipped, mnist/{name} there ({_mnist._CHECKSUMS[name]} of the unzipped" in message
+    assert f"from {' or '.join(f'{mirror}/{name}.gz' for mirror in _mnist._MIRRORS)})" in message
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ZIPPED[: len(ZIPPED) // 2],
+        ZIPPED[: len(ZIPPED) // 2] + b"\x55" * 1000 + ZIPPED[len(ZIPPED) // 2 + 1000 :],
+        ZIPPED[:5],
+        gzip.compress(CONTENT),
+    ],
+    ids=["truncated", "corrupted", "a header alone", "another content"],
+)
+def test_a_wrong_zipped_file_is_an_error_with_both_checksums(folder, wrong):
+    (folder / "small").mkdir()
+    (folder / "small" / "rows.gz").write_bytes(wrong)
+    with pytest.raises(ValueError, match=r"is not the published small/rows\.gz") as caught:
+        fetch(published_zipped())
+    found = re.search(
+        r"([\d,]+) unzipped bytes with checksum (sha256:\w+), it should be (sha256:\w+)", str(caught.value)
+    )
+    content = gzip.decompress(ZIPPED)
+    assert found
+    assert found[3] == sha256(content) != found[2]
+    assert int(found[1].replace(",", "")) <= max(len(content), len(CONTENT))
+
+
+def test_a_zipped_file_that_lacks_its_last_bytes_alone_has_the_right_content(folder):
+    (folder / "small").mkdir()
+    (folder / "small" / "rows.gz").write_bytes(ZIPPED[:-8])  # gzip's own checksum and length
+    assert fetch(published_zipped()) == gzip.decompress(ZIPPED)
+
+
 # The download
+
+
+def test_mnist_is_downloaded_from_a_mirror_and_then_read_from_the_cache(mnist, mnist_folder, cache, serve):
+    server = serve()
+    for name in _mnist._CHECKSUMS:
+        server.publish((mnist_folder / "mnist" / f"{name}.gz").read_bytes(), f"{name}.gz")
+    for _ in range(2):
+        data = ls.data.mnist(mirrors=[server.url])
+        np.testing.assert_array_equal(data.test[0], mnist.test[0])
+        np.testing.assert_array_equal(data.train[1], mnist.train[1])
+    assert sorted(server.requests) == sorted(f"/{name}.gz" for name in _mnist._CHECKSUMS)
+    assert files_below(cache / "mnist") == sorted(Path(f"{name}.gz") for name in _mnist._CHECKSUMS)
+
+
+@pytest.mark.parametrize("handler", [Files, Transparent], ids=["zipped", "unzipped on the way"])
+def test_a_zipped_file_is_downloaded_whether_or_not_it_is_unzipped_on_the_way(cache, serve, handler):
+    server = serve(handler)
+    file = published_zipped(server.publish(ZIPPED, "rows.gz"))
+    for _ in range(2):
+        assert fetch(file) == gzip.decompress(ZIPPED)
+    assert server.requests == ["/rows.gz"]
+    assert files_below(cache) == [Path("small"), Path("small/rows.gz")]
+
+
+def test_the_second_mirror_serves_where_the_first_sends_a_truncated_or_wrong_zipped_file(cache, serve):
+    half, other, right = serve(), serve(), serve()
+    file = published_zipped(
+        half.publish(ZIPPED[: len(ZIPPED) // 2], "rows.gz"),
+        other.publish(gzip.compress(CONTENT), "rows.gz"),
+        right.publish(ZIPPED, "rows.gz"),
+    )
+    assert fetch(file) == gzip.decompress(ZIPPED)
+    assert [server.requests for server in (half, other, right)] == [["/rows.gz"]] * 3
+
+
+def test_an_unzipped_copy_in_the_cache_is_read_without_touching_the_server(cache, serve):
+    server = serve()
+    (cache / "small").mkdir(parents=True)
+    (cache / "small" / "rows").write_bytes(gzip.decompress(ZIPPED))
+    assert fetch(published_zipped(f"{server.url}/rows.gz")) == gzip.decompress(ZIPPED)
+    assert server.requests == []
+
+
+def test_without_a_network_mnist_names_its_first_file_and_where_to_put_it(cache, unreachable):
+    with pytest.raises(ConnectionError) as caught:
+        ls.data.mnist(mirrors=(unreachable, unreachable))
+    message, name = str(caught.value), "train-images-idx3-ubyte"
+    assert message.startswith(f"Could not download mnist/{name}.gz:\n  {unreachable}/{name}.gz: ")
+    assert f"put the file at {cache / 'mnist' / name}.gz, or put it at mnist/{name}.gz or, unzipped, mnist/" in message
+    assert f"({_mnist._CHECKSUMS[name]} of the unzipped content)" in message
+
+
+class Terminal(io.StringIO):
+    """Somebody is watching."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("handler", [Files, Transparent], ids=["zipped", "unzipped on the way"])
+def test_a_long_download_shows_a_bar_on_a_terminal(cache, serve, monkeypatch, handler):
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "100")
+    fetch(published_zipped(serve(handler).publish(ZIPPED, "rows.gz")))
+    shown = sys.stderr.getvalue()
+    assert "downloading small/rows.gz" in shown
+    assert f"{len(ZIPPED) / 1000:.1f}" in shown
+    assert "kB" in shown
+
+
+def test_a_short_download_shows_no_bar_on_a_terminal(cache, serve, monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    fetch(published(serve().publish(CONTENT)))
+    assert sys.stderr.getvalue() == ""
 
 
 def test_a3a_is_downloaded_from_a_mirror_and_then_read_from_the_cache(a3a, a3a_folder, cache, serve):
@@ -373,9 +584,10 @@ def test_a_download_prints_and_logs_nothing(cache, serve, monkeypatch, capfd, ca
     assert caplog.records == []
 
 
-def test_mirrors_given_as_one_string_are_refused(cache):
+@pytest.mark.parametrize("load", [ls.data.a3a, ls.data.mnist])
+def test_mirrors_given_as_one_string_are_refused(cache, load):
     with pytest.raises(TypeError, match=r"mirrors must be a tuple .* Write \('http://127.0.0.1/',\)"):
-        ls.data.a3a(mirrors="http://127.0.0.1/")
+        load(mirrors="http://127.0.0.1/")
 
 
 # The format
@@ -416,3 +628,35 @@ def test_a_malformed_libsvm_row_is_an_error_that_names_the_file_and_the_row(row)
         parse_libsvm(content.encode(), 122, "a3a/a3a")
     assert str(caught.value).startswith(f"a3a/a3a, row 3: {row!r} is not")
     assert "'-1 3:1 11:0.5'" in str(caught.value)
+
+
+HEADER = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3])  # unsigned bytes, 2 × 1 × 3
+
+
+def test_idx_bytes_become_an_array_of_the_shape_in_the_header():
+    array = parse_idx(HEADER + bytes([1, 2, 3, 253, 254, 255]), 3, "images")
+    np.testing.assert_array_equal(array, np.array([[[1, 2, 3]], [[253, 254, 255]]], np.uint8), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "nothing"),
+        (HEADER[:10], "00 00 08 03 00 00 00 02 00 00"),
+        (HEADER[:2] + b"\x0d" + HEADER[3:], "00 00 0d 03 00 00 00 02"),  # floats
+        (HEADER[:3] + b"\x01" + HEADER[4:], "00 00 08 01 00 00 00 02"),  # another number of axes
+        (b"<!DOCTYPE html>", "3c 21 44 4f"),
+    ],
+    ids=["empty", "cut off", "floats", "labels", "a web page"],
+)
+def test_a_wrong_idx_header_is_an_error_that_names_the_file_and_shows_both(content, found):
+    with pytest.raises(ValueError, match="images is not an IDX file of unsigned bytes with 3 axes") as caught:
+        parse_idx(content, 3, "images")
+    assert "it should start with 00 00 08 03 and 3 lengths of 4 bytes" in str(caught.value)
+    assert f"and starts with {found}" in str(caught.value)
+
+
+@pytest.mark.parametrize("num_bytes", [5, 7])
+def test_an_idx_file_of_another_length_than_its_header_says_is_an_error(num_bytes):
+    with pytest.raises(ValueError, match=rf"images is an IDX file of shape \(2, 1, 3\), .* 6 bytes .* has {num_bytes}"):
+        parse_idx(HEADER + bytes(num_bytes), 3, "images")

@@ -5,10 +5,10 @@ gradients.py        how ∇U is estimated
 preconditioners.py  the linear map B
 dynamics.py         how a unit-mass particle moves
 samplers.py         names for compositions, and the one equation
-sampling.py         the loop
+sampling.py         `ls.sample`; its compiled half is loop.py, its Python half driver.py
 """
 
-from lsmcmc import data, diagnostics, smoothing, theory
+from lsmcmc import data, diagnostics, models, smoothing, theory
 from lsmcmc.dynamics import Dynamics, Overdamped
 from lsmcmc.gradients import FullBatch, FunctionOracle, GradientEstimator, Minibatch, Oracle
 from lsmcmc.keeping import Moments
@@ -16,7 +16,7 @@ from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
-from lsmcmc.samplers import Sampler, State, lmc, ls_psgld, ls_sgld, psgld, sgld
+from lsmcmc.samplers import Info, Sampler, State, lmc, ls_psgld, ls_sgld, psgld, sgld
 from lsmcmc.sampling import sample
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ __all__ = [
     "FunctionOracle",
     "GradientEstimator",
     "Identity",
+    "Info",
     "Laplacian",
     "Minibatch",
     "Moments",
@@ -48,6 +49,7 @@ __all__ = [
     "lmc",
     "ls_psgld",
     "ls_sgld",
+    "models",
     "psgld",
     "sample",
     "sgld",

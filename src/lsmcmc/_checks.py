@@ -97,7 +97,7 @@ def _position_leaf(path: str, leaf: Any) -> Array:
             f"position{path} has dtype {array.dtype}; sampling needs real floating-point numbers. "
             f"Write position.astype(float)."
         )
-    if not is_traced(array) and not np.isfinite(np.asarray(array, np.float64)).all():
+    if not is_traced(array) and not np.isfinite(np.asarray(array)).all():
         raise ValueError(f"position{path} has NaN or infinite entries; start the chains at a finite point.")
     return jnp.asarray(array, array.dtype)  # a Python float would stay weakly typed
 

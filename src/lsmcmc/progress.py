@@ -42,11 +42,15 @@ class Progress:
         self.bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TextColumn("steps"),
+            *self._counters(),
             progress.TimeRemainingColumn(),
             console=Console(stderr=True, force_terminal=True),  # asked for, or a terminal it is
             transient=True,
         )
-        self.task = self.bar.add_task(self.label, total=self.total)
+        self.task = self.bar.add_task(self.label, total=self.total or None)
         self.bar.start()
+
+    def _counters(self) -> list[Any]:
+        from rich import progress
+
+        return [progress.MofNCompleteColumn(), progress.TextColumn("steps")]

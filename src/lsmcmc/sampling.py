@@ -127,8 +127,9 @@ def _start(
 
 
 def _is_function(init: Any) -> bool:
-    """A function of a key; a module that holds arrays is a start, even if it can be called."""
-    return callable(init) and not (isinstance(init, eqx.Module) and jax.tree.leaves(eqx.filter(init, eqx.is_array)))
+    """A function of a key. A module that holds arrays is a start, even if it can be called; its methods are not."""
+    is_module = isinstance(init, eqx.Module) and not hasattr(init, "__func__")
+    return callable(init) and not (is_module and jax.tree.leaves(eqx.filter(init, eqx.is_array)))
 
 
 def _num_starts(init: PyTree, chains: int | None) -> int:

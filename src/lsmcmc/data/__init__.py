@@ -2,5 +2,6 @@
 
 from lsmcmc.data._a3a import a3a
 from lsmcmc.data._dataset import Dataset
+from lsmcmc.data._mnist import mnist
 
-__all__ = ["Dataset", "a3a"]
+__all__ = ["Dataset", "a3a", "mnist"]

@@ -22,12 +22,9 @@ def a3a(*, mirrors: Sequence[str] = (_HOME,)) -> Dataset:
     moves it); the sha256 of the content is checked on every call. `mirrors` are web folders that hold
     the files a3a and a3a.t, tried in order; the checksum makes any mirror as good as the original.
     """
-    if isinstance(mirrors, str):
-        raise TypeError(f"mirrors must be a tuple of addresses, got the string {mirrors!r}. Write ({mirrors!r},).")
     return Dataset(train=_part("a3a", mirrors), test=_part("a3a.t", mirrors))
 
 
 def _part(name: str, mirrors: Sequence[str]) -> Rows:
-    urls = tuple(f"{mirror.rstrip('/')}/{name}" for mirror in mirrors)
-    file = PublishedFile(f"a3a/{name}", _CHECKSUMS[name], urls)
+    file = PublishedFile.at(mirrors, f"a3a/{name}", _CHECKSUMS[name])
     return parse_libsvm(fetch(file), _NUM_FEATURES, source=file.name)

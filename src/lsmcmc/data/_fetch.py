@@ -1,14 +1,20 @@
 """Find a file: in the folder LSMCMC_DATA names, else in the user's cache, else download it there, once."""
 
+import contextlib
 import hashlib
 import os
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lsmcmc.data._bar import DownloadBar
+
 FOLDER_VARIABLE = "LSMCMC_DATA"
 CACHE_VARIABLE = "LSMCMC_CACHE"
 _CHUNK_BYTES = 1 << 16
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -16,12 +22,37 @@ class PublishedFile:
     """A file that has one right content.
 
     `name` is its place below the folder or the cache (a3a/a3a), `checksum` is `algorithm:hexdigest`
-    for any algorithm of hashlib, `urls` are tried in order.
+    for any algorithm of hashlib, `urls` are tried in order. Where the name ends in .gz, the content
+    and its checksum are those of the unzipped file, and the file may lie unzipped under the name
+    without .gz: the same content can be zipped in many ways, and browsers and servers unzip unasked.
     """
 
     name: str
     checksum: str
     urls: tuple[str, ...]
+
+    @classmethod
+    def at(cls, mirrors: Sequence[str], name: str, checksum: str) -> "PublishedFile":
+        """The file whose last name is below each of the web folders `mirrors`."""
+        if isinstance(mirrors, str):
+            raise TypeError(f"mirrors must be a tuple of addresses, got the string {mirrors!r}. Write ({mirrors!r},).")
+        urls = tuple(f"{mirror.rstrip('/')}/{Path(name).name}" for mirror in mirrors)
+        return cls(name, checksum, urls)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Where it may lie."""
+        return (self.name, self.name.removesuffix(".gz")) if self.gzipped else (self.name,)
+
+    @property
+    def gzipped(self) -> bool:
+        """Whether it is published gzipped."""
+        return self.name.endswith(".gz")
+
+    @property
+    def identity(self) -> str:
+        """The checksum, and what of."""
+        return f"{self.checksum} of the unzipped content" if self.gzipped else self.checksum
 
 
 def fetch(file: PublishedFile) -> bytes:
@@ -31,15 +62,16 @@ def fetch(file: PublishedFile) -> bytes:
     is ours: what is missing or corrupt there is downloaded.
     """
     folder = os.environ.get(FOLDER_VARIABLE)
-    return _from_folder(file, Path(folder).expanduser()) if folder else _from_cache(file, _cache() / file.name)
+    return _from_folder(file, Path(folder).expanduser()) if folder else _from_cache(file, _cache())
 
 
 def _from_folder(file: PublishedFile, folder: Path) -> bytes:
-    path = folder / file.name
-    if not path.is_file():
+    path = next((folder / name for name in file.names if (folder / name).is_file()), None)
+    if path is None:
         raise FileNotFoundError(
-            f"{FOLDER_VARIABLE} is {folder}, but there is no file {path}. Put {file.name} there "
-            f"({file.checksum}, from {_any_of(file.urls)}), or unset {FOLDER_VARIABLE} to download it."
+            f"{FOLDER_VARIABLE} is {folder}, but there is no file {folder / file.name}. "
+            f"Put {_any_name(file)} there ({file.identity}, from {_any_of(file.urls)}), "
+            f"or unset {FOLDER_VARIABLE} to download it."
         )
     try:
         return _read(path, file)
@@ -49,13 +81,14 @@ def _from_folder(file: PublishedFile, folder: Path) -> bytes:
         ) from None
 
 
-def _from_cache(file: PublishedFile, path: Path) -> bytes:
-    problems = []
-    if path.is_file():
-        try:
-            return _read(path, file)
-        except ValueError as error:
-            problems.append(str(error))
+def _from_cache(file: PublishedFile, cache: Path) -> bytes:
+    path, problems = cache / file.name, []
+    for place in (cache / name for name in file.names):
+        if place.is_file():
+            try:
+                return _read(place, file)
+            except ValueError as error:
+                problems.append(str(error))
     for url in file.urls:
         try:
             return _download(url, file, path)
@@ -64,8 +97,8 @@ def _from_cache(file: PublishedFile, path: Path) -> bytes:
     reasons = "".join(f"\n  {problem}" for problem in problems) or " no mirror is given."
     raise ConnectionError(
         f"Could not download {file.name}:{reasons}\n"
-        f"Without a network put the file at {path}, or put it at {file.name} in a folder of your own and set "
-        f"{FOLDER_VARIABLE} to that folder ({file.checksum}). {CACHE_VARIABLE} moves the cache."
+        f"Without a network put the file at {path}, or put it at {_any_name(file)} in a folder of your own "
+        f"and set {FOLDER_VARIABLE} to that folder ({file.identity}). {CACHE_VARIABLE} moves the cache."
     )
 
 
@@ -80,23 +113,36 @@ def _download(url: str, file: PublishedFile, path: Path) -> bytes:
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
         arrived = Path(scratch) / path.name
-        pooch.HTTPDownloader(chunk_size=_CHUNK_BYTES)(url, str(arrived), None)
+        with DownloadBar(f"downloading {file.name}") as bar:
+            pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK_BYTES)(url, str(arrived), None)
         content = _read(arrived, file, source="what was sent")
         os.replace(arrived, path)
     return content
 
 
 def _read(path: Path, file: PublishedFile, source: str = "") -> bytes:
-    """The content of `path`. A file that is published compressed would be unpacked here, before its check."""
-    content = path.read_bytes()
+    """The content of `path`, unzipped, if it is the published one."""
+    stored = path.read_bytes()
+    zipped = file.gzipped and stored.startswith(_GZIP_MAGIC)
+    content = _unzip(stored) if zipped else stored
     algorithm = file.checksum.partition(":")[0]
     found = f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
     if found != file.checksum:
         raise ValueError(
             f"{source or path} is not the published {file.name} (truncated, corrupted, or another version): "
-            f"{len(content):,} bytes with checksum {found}, it should be {file.checksum}."
+            f"{len(content):,} {'unzipped ' if zipped else ''}bytes with checksum {found}, "
+            f"it should be {file.checksum}."
         )
     return content
+
+
+def _unzip(stored: bytes) -> bytes:
+    """What can be unzipped. Of a damaged file that is the part before the damage, which has another checksum."""
+    unzipper, pieces = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), []
+    with contextlib.suppress(zlib.error):
+        for start in range(0, len(stored), _CHUNK_BYTES):
+            pieces.append(unzipper.decompress(stored[start : start + _CHUNK_BYTES]))
+    return b"".join(pieces)
 
 
 def _cache() -> Path:
@@ -110,3 +156,7 @@ def _cache() -> Path:
 
 def _any_of(urls: tuple[str, ...]) -> str:
     return " or ".join(urls)
+
+
+def _any_name(file: PublishedFile) -> str:
+    return " or, unzipped, ".join(file.names)
