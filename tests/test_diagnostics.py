@@ -61,3 +61,62 @@ def test_the_covariance_error_is_that_of_numpy():
 def test_draws_need_chain_and_draw_axes(statistic):
     with pytest.raises(ValueError, match=r"needs leading axes \(chain, draw\), got shape \(10,\)"):
         statistic(np.ones(10))
+
+
+# Scores of predictions
+
+
+def predictions(num, classes):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(classes), size=num)
+    return p, np.array([rng.choice(classes, p=row) for row in p])
+
+
+def test_scores_of_several_classes_are_those_of_scikit_learn():
+    from sklearn import metrics
+
+    p, y = predictions(500, 4)
+    assert ls.diagnostics.log_loss(p, y) == pytest.approx(metrics.log_loss(y, p))
+    assert ls.diagnostics.accuracy(p, y) == pytest.approx(metrics.accuracy_score(y, p.argmax(1)))
+    assert ls.diagnostics.brier_score(p, y) == pytest.approx(metrics.brier_score_loss(y, p, scale_by_half=False))
+
+
+@pytest.mark.parametrize("labels", [lambda y: y, lambda y: 2 * y - 1, lambda y: y > 0, lambda y: y.astype(np.float32)])
+def test_two_classes_may_be_written_as_one_probability_and_any_usual_labels(labels):
+    p, y = predictions(300, 2)
+    for score in (
+        ls.diagnostics.log_loss,
+        ls.diagnostics.accuracy,
+        ls.diagnostics.brier_score,
+        ls.diagnostics.calibration_error,
+    ):
+        assert score(p[:, 1], labels(y)) == pytest.approx(score(p, y))
+
+
+def test_the_calibration_error_is_small_for_calibrated_predictions_and_the_gap_for_others():
+    p, y = predictions(200_000, 3)
+    assert ls.diagnostics.calibration_error(p, y) < 0.006
+    sure = np.where(p == p.max(1, keepdims=True), 0.999, 0.0005)
+    gap = 0.999 - np.mean(p.argmax(1) == y)
+    assert ls.diagnostics.calibration_error(sure, y) == pytest.approx(gap)
+
+
+def test_a_certain_and_wrong_prediction_costs_infinitely_much():
+    assert ls.diagnostics.log_loss([0.0, 1.0], [1, 1]) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "message"),
+    [
+        ([0.5, 2.0], [0, 1], "lie between 0 and 1"),
+        ([0.5, np.nan], [0, 1], "lie between 0 and 1"),
+        ([0.5, 0.5], [0, 2], "classes 0 … 1"),
+        ([[0.5, 0.5]], [-1], "classes 0 … 1"),
+        ([0.5, 0.5], [0, 1, 1], "must have shape"),
+        ([[[0.5]]], [0], "run.predict"),
+        ([], [], "must have shape"),
+    ],
+)
+def test_predictions_that_are_none_are_refused(probabilities, labels, message):
+    with pytest.raises(ValueError, match=message):
+        ls.diagnostics.log_loss(probabilities, labels)

@@ -48,9 +48,9 @@ def test_a_weighted_summary_weighs_draws_by_their_step_size(run):
 
 
 def test_ess_and_rhat_are_those_of_arviz(run):
-    from lsmcmc.diagnostics import _arviz
+    from lsmcmc.diagnostics._arrays import load_arviz
 
-    arviz = _arviz()
+    arviz = load_arviz()
     b = run.draws["b"].astype(np.float64)
     table = run.summary()
     np.testing.assert_allclose(table.loc["b", "ess_bulk"], np.asarray(arviz.ess(b)), rtol=1e-6)
