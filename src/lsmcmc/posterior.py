@@ -26,7 +26,6 @@ class Posterior(eqx.Module):
     they cannot be got wrong outside. Constants may be dropped from both functions.
 
     >>> import jax.numpy as jnp
-    import numpy as np
     >>> posterior = Posterior(
     ...     log_likelihood=lambda x, batch: -0.5 * (batch - x) ** 2,
     ...     log_prior=lambda x: -0.5 * x**2,
@@ -117,7 +116,6 @@ class Target(eqx.Module):
     Gaussian experiment of the paper (§4.1.1): the same error at every point asked for within a step.
 
     >>> import jax.numpy as jnp
-    import numpy as np
     >>> target = Target(lambda x: -0.5 * jnp.sum(x**2))
     >>> float(target.log_density(jnp.ones(4)))
     -2.0
