@@ -29,7 +29,7 @@ class Fake:
     def __init__(self, name):
         self.NAME, self.runs, self.error = name, 0, None
 
-    def run(self, *, quick, seed):
+    def run(self, *, quick, seed, parts):
         self.runs += 1
         if self.error:
             raise self.error

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lsmcmc as ls
-from lsmcmc.experiments import EXPERIMENTS, Claim, Result, Verdict, figure1, report, result, table1
+from lsmcmc.experiments import EXPERIMENTS, Claim, Parts, Result, Verdict, figure1, report, result, table1
 
 
 @pytest.fixture
@@ -276,3 +276,39 @@ def test_the_report_says_each_verdict_in_words_and_by_colour(tmp_path, verdict):
     assert f'<span class="{style}">{mark} {verdict}</span>' in row
     assert "[0.25, –]" in row
     assert "&quot;&lt;1&gt;&quot;" in row
+
+
+# Parts of a long experiment
+
+
+def test_a_finished_part_is_read_back_and_not_made_again(tmp_path):
+    parts = Parts.of(tmp_path, "figure5", quick=True, seed=0)
+    made = []
+
+    def make():
+        made.append(1)
+        return {"x": np.arange(3), "loss": np.float32([0.5])}
+
+    first, again = parts.get("sgld", make), parts.get("sgld", make)
+    assert made == [1]
+    for name in first:
+        np.testing.assert_array_equal(first[name], again[name])
+    assert first.keys() == again.keys()
+    parts.forget()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("changed", [{"seed": 1}, {"quick": False}])
+def test_parts_of_other_settings_are_not_taken(tmp_path, changed):
+    Parts.of(tmp_path, "figure5", quick=True, seed=0).get("a", lambda: {"x": np.zeros(1)})
+    other = Parts.of(tmp_path, "figure5", **({"quick": True, "seed": 0} | changed))
+    assert other.get("a", lambda: {"x": np.ones(1)})["x"] == 1
+
+
+def test_a_part_killed_while_it_is_written_is_made_again(tmp_path, monkeypatch):
+    parts = Parts(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", kill)
+        with pytest.raises(KeyboardInterrupt):
+            parts.get("a", lambda: {"x": np.zeros(1)})
+    assert parts.get("a", lambda: {"x": np.ones(1)})["x"] == 1

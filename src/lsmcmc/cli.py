@@ -105,14 +105,16 @@ def _show_names() -> None:
 
 def _reproduce_one(name: str, out: Path, *, quick: bool, seed: int) -> None:
     """One experiment, unless `out` has it, and the report of all that `out` has."""
-    from lsmcmc.experiments import EXPERIMENTS, report, result
+    from lsmcmc.experiments import EXPERIMENTS, Parts, report, result
 
     if result.is_finished(out, name, quick=quick, seed=seed):
         typer.echo(f"{name}: finished before, kept (delete {out / name} to run it again)", err=True)
     else:
         began = time.monotonic()
-        found = EXPERIMENTS[name].run(quick=quick, seed=seed)
+        parts = Parts.of(out, name, quick=quick, seed=seed)
+        found = EXPERIMENTS[name].run(quick=quick, seed=seed, parts=parts)
         result.write(found, out, time.monotonic() - began)
+        parts.forget()
         typer.echo(f"{name}: {time.monotonic() - began:.1f} s", err=True)
     report.write(out)
 

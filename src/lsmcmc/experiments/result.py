@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import lsmcmc
+from lsmcmc.experiments.parts import Parts
 
 
 class Verdict(StrEnum):
@@ -57,8 +58,8 @@ class Experiment(Protocol):
     TITLE: str
     QUICK: str  # what --quick shortens, to be read after a colon
 
-    def run(self, *, quick: bool, seed: int) -> Result:
-        """Do it."""
+    def run(self, *, quick: bool, seed: int, parts: Parts = Parts()) -> Result:
+        """Do it, keeping finished `parts` where it takes long."""
         ...
 
 
