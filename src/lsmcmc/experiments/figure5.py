@@ -14,7 +14,7 @@ import lsmcmc as ls
 from lsmcmc.experiments.figure5_claims import claims, intervals
 from lsmcmc.experiments.parts import Arrays, Parts
 from lsmcmc.experiments.result import Result, interval_of_mean
-from lsmcmc.experiments.scored import PARTS, PREDICTORS, SCORES, Found, Problem, Size, chain, over_seeds
+from lsmcmc.experiments.scored import PARTS, PREDICTORS, SCORES, Found, Problem, Size, chain, last_common, over_seeds
 from lsmcmc.progress import Progress
 
 NAME = "figure5"
@@ -29,7 +29,7 @@ TEMPERATURES: dict[str, Callable[[float, int], float]] = {  # of U, from η and 
     "released code": lambda eta, n: n * eta**2,
 }
 FULL = Size(seeds=3, long=50, short=10, steps=600, burn_in=3_000, images=10_000)
-SHORT = Size(seeds=3, long=4, short=4, steps=100, burn_in=200, images=5_000)
+SHORT = Size(seeds=3, long=4, short=4, steps=100, burn_in=200, images=2_000)
 QUICK = (
     f"{SHORT.long * SHORT.steps} steps of every chain instead of {FULL.long} and {FULL.short} epochs of 600, "
     f"{SHORT.burn_in} steps of burn-in instead of {FULL.burn_in:,}, scores on {SHORT.images:,} images of each part "
@@ -60,9 +60,9 @@ def make(sampler: str, temperature: str, num_examples: int, axes: Any) -> ls.Sam
     return smoothed(h, sigma=SIGMA, axes=axes, temperature=T)
 
 
-def run(*, quick: bool, seed: int, parts: Parts = Parts()) -> Result:
-    """All samplers at both temperatures."""
-    size = SHORT if quick else FULL
+def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = None) -> Result:
+    """All samplers at both temperatures; at another `size` than these two, `quick` is only what the result says."""
+    size = size or (SHORT if quick else FULL)
     problem = Problem.of(ls.models.mnist_cnn(), ls.data.mnist(), BATCH_SIZE, size.images)
     n = problem.posterior.num_examples
     found = _chains(problem, size, seed, parts)
@@ -176,10 +176,11 @@ class _Watch:
 
 
 def _means(found: Found, size: Size) -> list[dict[str, Any]]:
-    """At the last score that all seeds have, with 95 % intervals."""
+    """At the last score that all seeds of a sampler have, with 95 % intervals."""
     rows = []
     for sampler, temperature in SETTINGS:
-        scores = over_seeds(found, sampler, temperature, size.short - 1)
+        last = last_common((found[sampler, temperature, i] for i in range(size.seeds)), size.short)
+        scores = over_seeds(found, sampler, temperature, last)
         for p, predictor in enumerate(PREDICTORS):
             for q, part in enumerate(PARTS):
                 row: dict[str, Any] = {
@@ -187,7 +188,7 @@ def _means(found: Found, size: Size) -> list[dict[str, Any]]:
                     "sampler": sampler,
                     "prediction": predictor,
                     "part": part,
-                    "steps": size.short * size.steps,
+                    "steps": (last + 1) * size.steps,
                 }
                 for k, name in enumerate(SCORES):
                     mean, low, high = interval_of_mean(scores[:, p, q, k])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lsmcmc.experiments.result import Claim, Verdict, interval_of_mean, judge_smaller
-from lsmcmc.experiments.scored import PARTS, PREDICTORS, SCORES, Found, Size, over_seeds
+from lsmcmc.experiments.scored import PARTS, PREDICTORS, SCORES, Found, Size, last_common, over_seeds
 
 _NLL, _ACCURACY = SCORES.index("nll"), SCORES.index("accuracy")
 _AVERAGE, _PREDICTIVE = (PREDICTORS.index(name) for name in ("average", "predictive"))
@@ -42,11 +42,14 @@ def intervals(size: Size) -> str:
 
 
 def _over_seeds(found: Found, size: Size, temperature: str) -> list[Claim]:
+    """All seeds, at the last score that all have."""
+
     def at(sampler: str, row: int, predictor: int, part: int, score: int) -> NDArray[np.float64]:
         return over_seeds(found, sampler, temperature, row)[:, predictor, part, score]
 
-    last, judged = size.short - 1, []
+    judged = []
     for ours, other in _PAIRS:
+        last = _last_row(found, (ours, other), temperature, size)
         for predictor in (_AVERAGE, _PREDICTIVE):
             for part in (_TRAIN, _TEST) if predictor == _AVERAGE else (_TEST,):
                 where = f"{PARTS[part]}, {_NAMES[predictor]}, {_when(size, last, temperature)}"
@@ -58,7 +61,9 @@ def _over_seeds(found: Found, size: Size, temperature: str) -> list[Claim]:
                     _smaller(f"smoothing reduces the negative log-likelihood of {other}: {where}", _SMALLER, *nll),
                     _higher(f"smoothing increases the accuracy of {other}: {where}", *accuracy),
                 ]
+    judged += _stopped_over_seeds(found, size, temperature)
     for ours, other in _PRECONDITIONED:
+        last = _last_row(found, (ours, other), temperature, size)
         first, gap = (
             [at(sampler, row, _AVERAGE, part, _NLL) for sampler in (ours, other)]
             for row, part in ((0, _TRAIN), (last, _TEST))
@@ -74,28 +79,57 @@ def _over_seeds(found: Found, size: Size, temperature: str) -> list[Claim]:
     return judged
 
 
+def _stopped_over_seeds(found: Found, size: Size, temperature: str) -> list[Claim]:
+    """Early stopping as the paper has it, for pSGLD, within the steps that all seeds have."""
+    *_, (ours, other) = _PAIRS
+    means = {
+        sampler: np.array(
+            [
+                [values.mean() for values in stop_early(found[sampler, temperature, i], size.short)]
+                for i in range(size.seeds)
+            ]
+        )
+        for sampler in (ours, other)
+    }
+    where = f"test, running average, stopped early within {_when(size, size.short - 1, temperature)}"
+    nll, accuracy = ([means[sampler][:, score] for sampler in (ours, other)] for score in (0, 1))
+    return [
+        _smaller(f"smoothing reduces the negative log-likelihood of {other}: {where}", _SMALLER, *nll),
+        _higher(f"smoothing increases the accuracy of {other}: {where}", *accuracy),
+    ]
+
+
+def _last_row(found: Found, samplers: tuple[str, str], temperature: str, size: Size) -> int:
+    """The last score that all seeds of both have."""
+    both = (arrays for (sampler, t, _), arrays in found.items() if sampler in samplers and t == temperature)
+    return last_common(both, size.short)
+
+
 def _over_images(found: Found, size: Size, temperature: str) -> list[Claim]:
-    """The longest chains, one each."""
+    """The longest chains, one each, at the last score that both have."""
     judged = []
-    where = f"test, running average, {_when(size, size.long - 1, temperature)}, one run"
     for ours, other in _PAIRS:
         long = [found[sampler, temperature, 0] for sampler in (ours, other)]
-        judged += _by_image(other, where, *(_last(arrays) for arrays in long))
-    *_, (ours, other) = _PAIRS
-    stopped = [stop_early(found[sampler, temperature, 0]) for sampler in (ours, other)]
-    return [*judged, *_by_image(other, f"{where} stopped early", *stopped)]
+        row = last_common(long, size.long)
+        where = f"test, running average, {_when(size, row, temperature)}, one run"
+        left = "" if row == size.long - 1 else "The last score of both: one left the finite numbers."
+        judged += _by_image(other, where, [_at(arrays, row) for arrays in long], left)
+        if other == "pSGLD":
+            stopped = [stop_early(arrays, size.long) for arrays in long]
+            judged += _by_image(other, f"{where} stopped early", stopped)
+    return judged
 
 
-def _last(arrays: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    return arrays["nll"][-1, _AVERAGE], arrays["right"][-1, _AVERAGE]
+def _at(arrays: Any, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    return arrays["nll"][row, _AVERAGE], arrays["right"][row, _AVERAGE]
 
 
-def stop_early(arrays: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Log loss of each test image, and whether it is right, at the score that is best on the other half of them.
+def stop_early(arrays: Any, rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Log loss of each test image, and whether it is right, at the row that is best on the other half of them.
 
     The images are in random order, so their halves are random.
     """
-    nll, right = arrays["nll"][:, _AVERAGE], arrays["right"][:, _AVERAGE]
+    nll, right = (arrays[name][:rows, _AVERAGE] for name in ("nll", "right"))
     halves = np.array_split(np.arange(nll.shape[1]), 2)
     best = [np.where(np.isnan(nll), np.inf, nll)[:, half].mean(1).argmin() for half in halves[::-1]]
     return tuple(  # type: ignore[return-value]
@@ -103,8 +137,9 @@ def stop_early(arrays: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     )
 
 
-def _by_image(other: str, where: str, ours: Any, theirs: Any) -> list[Claim]:
-    loss, right = (np.asarray(a, np.float64) - b for a, b in zip(ours, theirs, strict=True))
+def _by_image(other: str, where: str, pair: Any, note: str = "") -> list[Claim]:
+    """With smoothing against without, for each image of the `pair`."""
+    loss, right = (np.asarray(a, np.float64) - b for a, b in zip(*pair, strict=True))
     right = np.where(np.isnan(loss), np.nan, right)
     fewer = f"{int((right > 0).sum())} images are right with smoothing alone, {int((right < 0).sum())} without alone."
     return [
@@ -113,13 +148,14 @@ def _by_image(other: str, where: str, ours: Any, theirs: Any) -> list[Claim]:
             _SMALLER,
             _interval_over_images(loss),
             sign=-1,
+            note=note,
         ),
         _judge_difference(
             f"smoothing increases the accuracy of {other}: {where} (difference in points)",
             _HIGHER,
             _interval_over_images(100 * right),
             sign=1,
-            note=fewer,
+            note=f"{fewer} {note}".strip(),
         ),
     ]
 

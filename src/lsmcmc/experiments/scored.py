@@ -1,6 +1,6 @@
 """A chain of a network, scored as it goes: the network at the average of its positions, and the averaged predictive."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,12 @@ Found = dict[tuple[str, str, int], Arrays]  # what `chain` gives, by sampler, te
 def over_seeds(found: Found, sampler: str, temperature: str, row: int) -> NDArray[np.float64]:
     """The scores of a setting at one row, (seed, predictor, part, score)."""
     return np.array([a["scores"][row] for (s, t, _), a in found.items() if (s, t) == (sampler, temperature)])
+
+
+def last_common(chains: Iterable[Arrays], most: int) -> int:
+    """The last of the first `most` rows at which all of these are finite; 0, the first, if there is none."""
+    finite = np.array([np.isfinite(arrays["scores"][:most]).all((1, 2, 3)) for arrays in chains]).all(0)
+    return int(np.flatnonzero(finite).max(initial=0))
 
 
 def chain(
