@@ -63,6 +63,83 @@ def test_draws_need_chain_and_draw_axes(statistic):
         statistic(np.ones(10))
 
 
+# The Wasserstein distance
+
+
+def clouds(num, other, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(num, d)), 0.5 + 2 * rng.normal(size=(other, d))
+
+
+def test_on_the_line_the_wasserstein_distance_pairs_the_sorted_points():
+    x, y = clouds(200, 200, 1)
+    expected = np.sqrt(np.mean((np.sort(x[:, 0]) - np.sort(y[:, 0])) ** 2))
+    assert ls.diagnostics.wasserstein2(x, y) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("num", "other"), [(60, 90), (1, 40), (100, 30)])
+def test_clouds_of_unequal_sizes_weigh_the_same(num, other):
+    """A cloud whose every point is repeated is the same law: repeated to a common size, sorting gives the distance."""
+    x, y = clouds(num, other, 1)
+    common = np.lcm(num, other)
+    a, b = (np.sort(np.repeat(cloud[:, 0], common // len(cloud))) for cloud in (x, y))
+    assert ls.diagnostics.wasserstein2(x, y) == pytest.approx(np.sqrt(np.mean((a - b) ** 2)), rel=1e-9)
+    assert ls.diagnostics.wasserstein2(y, x) == pytest.approx(ls.diagnostics.wasserstein2(x, y), rel=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_a_shifted_cloud_is_as_far_as_the_shift(offset):
+    x, _ = clouds(150, 1, 3)
+    shift = np.array([1.0, -2.0, 2.0])
+    assert ls.diagnostics.wasserstein2(x + offset, x + offset + shift) == pytest.approx(3.0, rel=1e-9)
+
+
+def test_the_order_of_the_points_does_not_matter():
+    x, y = clouds(150, 150, 2)
+    mixed = np.random.default_rng(1).permutation(x)
+    assert ls.diagnostics.wasserstein2(x, mixed) == 0.0
+    assert ls.diagnostics.wasserstein2(mixed, y) == pytest.approx(ls.diagnostics.wasserstein2(x, y), rel=1e-12)
+
+
+def test_in_the_plane_the_transport_is_the_best_assignment():
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    x, y = clouds(300, 300, 2)
+    cost = cdist(x, y) ** 2
+    best = np.sqrt(cost[linear_sum_assignment(cost)].mean())
+    assert ls.diagnostics.wasserstein2(x, y) == pytest.approx(best, rel=1e-12)
+    assert best < 0.95 * np.sqrt(np.trace(cost) / 300)  # another assignment is further
+
+
+def test_large_gaussian_clouds_are_as_far_as_the_gaussians():
+    """2,000 points a side in the plane: the bias and the spread are a few hundredths."""
+    x, y = clouds(2000, 2000, 2)
+    exact = ls.theory.gaussian_w2(np.zeros(2), np.eye(2), np.full(2, 0.5), 4 * np.eye(2))
+    assert ls.diagnostics.wasserstein2(x, y) == pytest.approx(exact, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.zeros(3), np.zeros((3, 1)), r"x must hold points in rows, .* got shape \(3,\)"),
+        (np.zeros((3, 1)), np.zeros((2, 3, 1)), r"y must hold points .* draws.reshape\(-1, d\)"),
+        (np.zeros((0, 2)), np.zeros((3, 2)), r"x must hold points .* got shape \(0, 2\)"),
+        (np.zeros((3, 2)), np.zeros((3, 1)), "equally many coordinates"),
+        (np.array([[0.0, np.nan], [0, 0]]), np.zeros((3, 2)), "x must be finite, 1 of its points are not"),
+    ],
+)
+def test_clouds_that_are_none_are_refused(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        ls.diagnostics.wasserstein2(x, y)
+
+
+def test_a_solver_that_stops_short_of_the_optimum_is_an_error(monkeypatch):
+    monkeypatch.setattr(ls.diagnostics._distances, "_MOST_PIVOTS", 3)
+    with pytest.raises(RuntimeError, match="no optimal plan between 50 and 60 points"):
+        ls.diagnostics.wasserstein2(*clouds(50, 60, 2))
+
+
 # Scores of predictions
 
 

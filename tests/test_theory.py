@@ -107,6 +107,33 @@ def test_the_error_of_an_empirical_covariance_is_that_of_simulated_chains():
     assert abs(errors.mean() - 1.3 * exact) > 4 * errors.std() / math.sqrt(1_000)  # the check can fail
 
 
+def mean_mse_written_out(chain, n, start):
+    """From the covariances of all pairs of steps, one by one; `start` a point, or None for a chain at rest."""
+    M, d = chain.transition, len(chain.transition)
+    x, C = (np.zeros(d), chain.covariance()) if start is None else (np.asarray(start), np.zeros((d, d)))
+    mean, total, sums = np.zeros(d), np.zeros((d, d)), np.zeros((d, d))  # sums: Σ_{s ≤ t} Cov(x_t, x_s)
+    for _ in range(n):
+        x, C, sums = M @ x, M @ C @ M.T + chain.noise, M @ sums
+        mean += x
+        total += sums + sums.T + C
+        sums = sums + C
+    return np.mean(np.diag(total + np.outer(mean, mean))) / n**2
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 300])
+@pytest.mark.parametrize("start", [None, np.zeros(6), np.arange(6.0)])
+def test_the_error_of_an_empirical_mean_is_the_sum_over_all_pairs_of_steps(n, start):
+    chain = ls.theory.linear_chain(precision(), 0.1, sigma=1.0, gradient_noise=0.5)
+    assert chain.mean_mse(n, start) == pytest.approx(mean_mse_written_out(chain, n, start), rel=1e-9)
+
+
+def test_the_error_of_a_long_mean_is_twice_the_autocorrelation_time_over_the_length():
+    chain = ls.theory.linear_chain(precision(), 0.1, sigma=1.0)
+    expected = np.mean(2 * chain.autocorrelation_time() * np.diag(chain.covariance())) / 10**7
+    assert chain.mean_mse(10**7, np.ones(6)) == pytest.approx(expected, rel=1e-4)
+    assert chain.mean_mse(10**7) == pytest.approx(expected, rel=1e-4)
+
+
 def test_the_distance_of_gaussians_agrees_with_special_cases():
     C, D = np.diag([1.0, 4.0]), np.diag([9.0, 16.0])
     assert math.isclose(ls.theory.gaussian_w2([0, 0], C, [3, 4], D), math.sqrt(25 + 4 + 4), rel_tol=1e-12)

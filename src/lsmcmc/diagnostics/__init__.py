@@ -2,7 +2,7 @@
 
 from lsmcmc.diagnostics._arrays import weighted_mean, weighted_variance
 from lsmcmc.diagnostics._convergence import autocorrelation_time, ess, rhat
-from lsmcmc.diagnostics._distances import covariance_mse
+from lsmcmc.diagnostics._distances import covariance_mse, wasserstein2
 from lsmcmc.diagnostics._scores import accuracy, brier_score, calibration_error, log_loss
 from lsmcmc.diagnostics._tables import summarize, summarize_moments, to_arviz
 
@@ -18,6 +18,7 @@ __all__ = [
     "summarize",
     "summarize_moments",
     "to_arviz",
+    "wasserstein2",
     "weighted_mean",
     "weighted_variance",
 ]

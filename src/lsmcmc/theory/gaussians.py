@@ -70,6 +70,29 @@ class LinearChain(NamedTuple):
                 break
         return float(np.mean((C - np.asarray(target, np.float64)) ** 2 + variance))
 
+    def mean_mse(self, num_draws: int, start: Any = None) -> float:
+        """E mean_i x̄ᵢ² of x̄ = Σₜ xₜ/n over the first n steps from a `start`, or of a chain at rest without one.
+
+        Both relative to the target's mean, which is the chain's own. With Sₙ = M + … + Mⁿ the part of the start is
+        Sₙx₀/n, or of covariance SₙCSₙᵀ/n². The noise of a step enters as (I + … + Mᵏ⁻¹)ξ, once for every k ≤ n:
+
+            (I−M)⁻¹ (nQ − SₙQ − QSₙᵀ + Σ_{k ≤ n} MᵏQMᵏᵀ) (I−M)⁻ᵀ / n²
+
+        >>> chain = linear_chain([[1.0]], 0.1)
+        >>> round(chain.mean_mse(10**6) * 10**6, 1)  # 2τ times the variance, 19 · 1.0526
+        20.0
+        >>> round(chain.mean_mse(10, [5.0]), 2)
+        8.99
+        """
+        M, Q, n = self.transition, self.noise, _checks.count("num_draws", num_draws)
+        identity = np.eye(len(M))
+        rest = np.linalg.inv(identity - M)
+        S = rest @ (M - M @ np.linalg.matrix_power(M, n))
+        later = M @ self.law_after(n, np.zeros(len(M)))[1] @ M.T
+        covariance = rest @ (n * Q - S @ Q - Q @ S.T + later) @ rest.T
+        begun = S @ self.covariance() @ S.T if start is None else np.outer(*[S @ np.asarray(start, np.float64)] * 2)
+        return float(np.mean(np.diag(covariance + begun)) / n**2)
+
     def law_after(self, num_steps: int, start: Any) -> tuple[Vector, Matrix]:
         """Mean Mᴷx₀ and covariance Σ_{j<K} MʲQMʲᵀ of x_K from a point, in O(log K) products.
 
