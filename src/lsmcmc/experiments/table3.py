@@ -234,8 +234,8 @@ def _remarks(measured: Measured) -> list[str]:
         "Read as the mean gradient, ∇f with f = U/N: the gradient of the sum has variances N² = 10⁷ times these. "
         f"Batches are subsets without replacement (Algorithm 1). One path by the full gradient at step "
         f"{blr.STEPS['SGLD']:g}, the same for all σ and B, from N(0, 1e-2 I); the paper does not say how long.",
-        f"Of the {LENGTH} points of a path, the one with the maximum is number {int(np.median(steps))} at the median and "
-        f"number {int(steps.max())} at the latest, so a longer path would hardly change the table.",
+        f"Of a path's {LENGTH} points, the one with the maximum is number {int(np.median(steps))} at the median and "
+        f"number {int(steps.max())} at the latest, so the length hardly matters.",
         "The mean of B examples has exactly (1/B)(N − B)/(N − 1) times the variance of one example. So the ratios in σ "
         "do not depend on B, and the ratios in B do not depend on σ, the data or the path.",
         "Beside the printed ratios stands 1/(1+4σ), what smoothing does to a gradient of which a single coordinate "
