@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import lsmcmc as ls
+from lsmcmc import momentum
 
 D = 6  # of the toy problems
 
@@ -20,7 +21,20 @@ PRECONDITIONERS = {
 ADAPTIVE = {name for name in PRECONDITIONERS if "rmsprop" in name}
 CONSTANT = sorted(set(PRECONDITIONERS) - ADAPTIVE)
 
-DYNAMICS = {"overdamped": lambda: ls.Overdamped()}
+UNDERDAMPED = {
+    "sghmc": lambda: momentum.SGHMC(1.5),
+    "symmetric": lambda: momentum.SymmetricSGHMC(1.5),
+    "baoa": lambda: momentum.BAOAB(1.5),
+    "baoab": lambda: momentum.BAOAB(1.5, full=True),
+    "umcmc": lambda: momentum.UnderdampedExact(1.5),
+}
+DYNAMICS = {
+    "overdamped": lambda: ls.Overdamped(),
+    **UNDERDAMPED,
+    "resampled": lambda: momentum.Resampled(momentum.SGHMC(1.0), 3),
+    "sgnht": lambda: momentum.NoseHoover(1.5),
+    "sgnht per leaf": lambda: momentum.NoseHoover(1.5, per_leaf=True),
+}
 
 ESTIMATORS = {
     "iid": lambda: ls.Minibatch(2),
@@ -39,6 +53,15 @@ SAMPLERS = {
     "global ls_sgld": lambda h=1e-2: ls.ls_sgld(h, sigma=1.0, scope="global"),
     "ls_psgld": lambda h=1e-2: ls.ls_psgld(h, sigma=1.0),
     "per leaf": lambda h=1e-2: ls.sgld(h, preconditioner=[ls.Laplacian(1.0), ls.RMSprop()]),
+    "sghmc": lambda h=1e-2: ls.sghmc(h, friction=1.0, noise_estimate=1e-3),
+    "symmetric sghmc": lambda h=1e-2: ls.sghmc(h, friction=1.0, integrator="symmetric"),
+    "resampled sghmc": lambda h=1e-2: ls.sghmc(h, friction=0.5, resample_every=4),
+    "ls_sghmc": lambda h=1e-2: ls.sghmc(h, friction=1.0, preconditioner=ls.Laplacian(1.0)),
+    "baoa": lambda h=1e-2: ls.baoab(h, friction=1.0),
+    "baoab": lambda h=1e-2: ls.baoab(h, friction=1.0, full=True),
+    "umcmc": lambda h=1e-2: ls.umcmc(h),
+    "sgnht": lambda h=1e-2: ls.sgnht(h, friction=1.0),
+    "sgnht per leaf": lambda h=1e-2: ls.sgnht(h, friction=1.0, per_leaf=True),
     "lmc": lambda h=1e-2: ls.lmc(h),
     "ls_lmc": lambda h=1e-2: ls.lmc(h, preconditioner=ls.Laplacian(1.0)),
 }

@@ -97,6 +97,51 @@ def test_data_must_be_numbers():
         posterior(data={"label": np.array(["a", "b"])})
 
 
+def test_data_that_are_no_plain_arrays_name_the_way_to_one():
+    sparse = pytest.importorskip("scipy.sparse")
+    with refused(TypeError, r"data\[0\] must be an array of numbers, got a sparse csr_matrix; write \.toarray\(\)"):
+        posterior(data=(sparse.csr_matrix(X), Y))
+    with refused(TypeError, r"data\[1\] .*got a masked array; write \.filled\(value\)"):
+        posterior(data=(X, np.ma.masked_array(Y, Y > 2)))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "match"),
+    [
+        (
+            np.array([2**40, 1]),
+            r"data\[1\] is int64, which JAX stores as int32.*from 1 to 1\.0\d*e\+12.*jax_enable_x64",
+        ),
+        (np.array([2**32 - 1], np.uint64) * np.uint64(9), r"data\[1\] is uint64, which JAX stores as uint32"),
+        (np.array([-1e39, np.inf]), r"data\[1\] is float64, which JAX stores as float32.*from -1e\+39"),
+    ],
+)
+def test_data_that_would_wrap_around_in_32_bits_are_refused(numbers, match):
+    with refused(ValueError, match):
+        posterior(data=(X[: len(numbers)], numbers))
+    small = np.array([2**31 - 1, -(2**31)])
+    assert posterior(data=(X[:2], small)).data[1].tolist() == small.tolist()
+
+
+def test_what_the_caller_changes_later_changes_nothing():
+    def aligned(*shape):
+        """Zeros that JAX would take for its own without a copy."""
+        room = np.zeros(int(np.prod(shape)) + 16, np.float32)
+        start = -room.ctypes.data // 4 % 16
+        return room[start : start + int(np.prod(shape))].reshape(shape)
+
+    data, start, h = aligned(10, 3), aligned(3), aligned()
+    held = posterior(lambda x, batch: batch @ x, data=data)
+    state = ls.sgld(1e-2).init(start, key=jax.random.key(0))
+    sampler = ls.sgld(h, temperature=h, preconditioner=ls.Laplacian(h))
+    for array in (data, start, h):
+        array[...] = 1.0
+    assert not held.data.any()
+    assert not state.position.any()
+    for held_number in (sampler.step_size, sampler.temperature, sampler.preconditioner.smoothers.sigma):
+        assert float(held_number) == 0.0
+
+
 @pytest.mark.parametrize(
     ("size", "match"),
     [
@@ -138,8 +183,19 @@ def test_decay_must_be_below_one():
 def test_a_hyper_parameter_must_be_a_number():
     with refused(TypeError, r"step_size must be a number, got 'fast' \(str\)"):
         ls.sgld("fast")
-    with refused(ValueError, r"step_size must be one number, got an array of shape \(3,\).*pytree prefix"):
+    with refused(
+        ValueError, r"step_size must be one number, got an array of shape \(3,\)\. To vary it by step write a f"
+    ):
         ls.sgld(jnp.ones(3))
+    with refused(
+        ValueError, r"sigma must be one number.*one number for each branch of the position, such as \{'w': 1\.0"
+    ):
+        ls.Laplacian(jnp.ones(3))
+    with refused(ValueError, r"noise_scale must be one number, got an array of shape \(3,\)\.$"):
+        ls.Target(log_prior, noise_scale=jnp.ones(3))
+    varied = {"w": jnp.ones(3), "b": jnp.ones(3)}  # what the messages say to write works
+    for piece in (ls.Laplacian({"w": 1.0, "b": 0.0}), ls.PerLeaf({"w": ls.RMSprop(0.99), "b": ls.RMSprop(0.9)})):
+        assert piece.apply(piece.init(varied), varied)["b"].shape == (3,)
 
 
 @pytest.mark.parametrize(("schedule", "step"), [(lambda k: 1.05e-2 - 1e-3 * k, 11), (lambda k: jnp.nan * k, 0)])
@@ -171,7 +227,17 @@ POSITIONS = {
     "complex numbers": (jnp.zeros(3, jnp.complex64), TypeError, r"dtype complex64; sampling needs real"),
     "NaN": (jnp.array([0.0, jnp.nan, 0.0]), ValueError, r"position has NaN or infinite entries"),
     "infinity inside": ({"w": jnp.array([jnp.inf])}, ValueError, r"position\['w'\] has NaN or infinite entries"),
-    "text": ({"w": "zero"}, TypeError, r"position\['w'\] must be an array, got 'zero' \(str\)"),
+    "text": (
+        {"w": "zero"},
+        TypeError,
+        r"position\['w'\] must be an array of numbers, got 'zero' \(str\).*eqx\.partition",
+    ),
+    "a random key": (
+        {"w": jnp.zeros(3), "key": jax.random.key(0)},
+        TypeError,
+        r"position\['key'\] is a random key .* Leave it out of the position",
+    ),
+    "numbers beyond float32": (np.array([1e300]), ValueError, r"position is float64.*stores as float32.*to 1e\+300"),
     "nothing": ({}, ValueError, r"position has no arrays in it"),
     "a wrong shape": (jnp.zeros(4), ValueError, r"log_likelihood\(position, batch\) failed[\s\S]*float32\[4\]"),
     "a chain axis": (jnp.zeros((2, 3)), ValueError, r"one pytree for all chains, without a chain axis"),

@@ -4,19 +4,21 @@ posterior.py        what is sampled
 gradients.py        how ∇U is estimated
 preconditioners.py  the linear map B
 dynamics.py         how a unit-mass particle moves
-samplers.py         names for compositions, and the one equation
+equation.py         the one equation: a dynamics seen through a preconditioner
+samplers.py         names for compositions
 sampling.py         `ls.sample`; its compiled half is loop.py, its Python half driver.py
 """
 
 from lsmcmc import data, diagnostics, models, smoothing, theory
 from lsmcmc.dynamics import Dynamics, Overdamped
+from lsmcmc.equation import Info, Sampler, State
 from lsmcmc.gradients import FullBatch, FunctionOracle, GradientEstimator, Minibatch, Oracle
 from lsmcmc.keeping import Moments
 from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
-from lsmcmc.samplers import Info, Sampler, State, lmc, ls_psgld, ls_sgld, psgld, sgld
+from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, sghmc, sgld, sgnht, umcmc
 from lsmcmc.sampling import sample
 
 __version__ = "0.1.0"
@@ -43,6 +45,7 @@ __all__ = [
     "Sampler",
     "State",
     "Target",
+    "baoab",
     "data",
     "diagnostics",
     "laplacian_smoothing",
@@ -52,7 +55,10 @@ __all__ = [
     "models",
     "psgld",
     "sample",
+    "sghmc",
     "sgld",
+    "sgnht",
     "smoothing",
     "theory",
+    "umcmc",
 ]

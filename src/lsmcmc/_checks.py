@@ -17,6 +17,14 @@ class ContractError(ValueError):
     """A function of the user's does not keep its contract. Raised again at the edge as a plain ValueError."""
 
 
+_TO_VARY = {
+    "sigma": "ls.Laplacian takes one number for each branch of the position, such as {'w': 1.0, 'b': 0.0}.",
+    "step_size": "To vary it by step write a function of the step; by branch of the position, a preconditioner.",
+    "temperature": "To vary it by step write a function of the step.",
+    "decay": "To vary it by branch of the position write preconditioner={'w': ls.RMSprop(0.99), 'b': ls.RMSprop(0.9)}.",
+}
+
+
 def is_traced(value: object) -> bool:
     """Whether `value` is a tracer, whose number cannot be seen yet."""
     return isinstance(value, jax.core.Tracer)
@@ -26,13 +34,12 @@ def hyper(name: str, value: Any, *, below: float | None = None) -> Float[Array, 
     """A hyper-parameter as a scalar array in the default float dtype, checked where it is concrete."""
     try:
         with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():  # a number stays one inside jit
-            array = jnp.asarray(value, dtype=float)
+            array = jnp.array(value, dtype=float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).") from error
     if array.ndim:
         raise ValueError(
-            f"{name} must be one number, got an array of shape {array.shape}. "
-            f"To vary it by leaf write a pytree prefix of the position, such as {{'w': 1.0, 'b': 0.0}}."
+            f"{name} must be one number, got an array of shape {array.shape}. {_TO_VARY.get(name, '')}".rstrip()
         )
     if not is_traced(array):
         number = float(array)
@@ -86,20 +93,64 @@ def position(tree: PyTree) -> PyTree[Array]:
 
 def _position_leaf(path: str, leaf: Any) -> Array:
     try:
-        array = jnp.asarray(leaf)
-    except (TypeError, ValueError) as error:
+        start = array(f"position{path}", leaf)
+    except TypeError as error:
         raise TypeError(
-            f"position{path} must be an array, got {leaf!r} ({type(leaf).__name__}). "
-            f"Of a module, sample the arrays: eqx.partition(model, eqx.is_inexact_array)[0]."
-        ) from error
-    if not jnp.issubdtype(array.dtype, jnp.floating):
+            f"{error} Of a module, sample the arrays: eqx.partition(model, eqx.is_inexact_array)[0]."
+        ) from error.__cause__
+    if jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
         raise TypeError(
-            f"position{path} has dtype {array.dtype}; sampling needs real floating-point numbers. "
+            f"position{path} is a random key ({start.dtype}), which cannot be sampled. "
+            f"Leave it out of the position, and have the likelihood make or hold its own."
+        )
+    if not jnp.issubdtype(start.dtype, jnp.floating):
+        raise TypeError(
+            f"position{path} has dtype {start.dtype}; sampling needs real floating-point numbers. "
             f"Write position.astype(float)."
         )
-    if not is_traced(array) and not np.isfinite(np.asarray(array)).all():
+    if not is_traced(start) and not np.isfinite(np.asarray(start)).all():
         raise ValueError(f"position{path} has NaN or infinite entries; start the chains at a finite point.")
-    return jnp.asarray(array, array.dtype)  # a Python float would stay weakly typed
+    return jnp.asarray(start, start.dtype)  # a Python float would stay weakly typed
+
+
+def array(name: str, leaf: Any) -> Array:
+    """An array of our own: a copy of the caller's memory, refused where its numbers would not survive."""
+    if isinstance(leaf, jax.Array):
+        return leaf  # cannot be changed
+    try:
+        source = np.asarray(leaf)
+        if source.dtype.kind not in "OUS" and not np.ma.isMaskedArray(leaf):
+            _survives(name, source)
+            return jnp.array(leaf)
+    except (TypeError, OverflowError) as error:
+        raise TypeError(f"{name} must be an array of numbers, got {_what(leaf)}.") from error
+    raise TypeError(f"{name} must be an array of numbers, got {_what(leaf)}.")
+
+
+def _survives(name: str, source: Any) -> None:
+    """64-bit numbers become 32-bit ones unless JAX is told otherwise; whole numbers would wrap around in silence."""
+    narrow = jnp.dtype(jax.dtypes.canonicalize_dtype(source.dtype)) if source.dtype.kind in "iuf" else source.dtype
+    numbers = source[np.isfinite(source)] if source.dtype.kind == "f" and source.dtype != narrow else source
+    if narrow == source.dtype or not numbers.size:
+        return
+    limits = jnp.iinfo(narrow) if source.dtype.kind in "iu" else jnp.finfo(narrow)
+    if numbers.max() > limits.max or numbers.min() < limits.min:
+        raise ValueError(
+            f"{name} is {source.dtype}, which JAX stores as {narrow}, and has numbers beyond it (from "
+            f"{numbers.min():g} to {numbers.max():g}). Subtract an offset or rescale, or write "
+            f"jax.config.update('jax_enable_x64', True) first."
+        )
+
+
+def _what(leaf: Any) -> str:
+    """What came instead of numbers, and what to write."""
+    if hasattr(leaf, "toarray"):
+        return f"a sparse {type(leaf).__name__}; write .toarray()"
+    if isinstance(leaf, np.ma.MaskedArray):
+        return "a masked array; write .filled(value), and give the mask as another array of data"
+    if isinstance(leaf, np.ndarray):
+        return f"dtype {leaf.dtype}; write .astype(float)"
+    return f"{leaf!r} ({type(leaf).__name__}); write numpy.asarray(...)"
 
 
 def floating(name: str, array: Any) -> Array:

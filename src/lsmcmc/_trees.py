@@ -35,6 +35,19 @@ def scale(a: Array, x: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: a.astype(leaf.dtype) * leaf, x)
 
 
+def linear(*terms: tuple[Any, PyTree]) -> PyTree:
+    """Σ aₖxₖ of numbers aₖ, cast to each leaf's dtype, and pytrees xₖ."""
+
+    def leafwise(*leaves: Array) -> Array:
+        parts = [leaf * jnp.asarray(a, leaf.dtype) for (a, _), leaf in zip(terms, leaves, strict=True)]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    return jax.tree.map(leafwise, *(tree for _, tree in terms))
+
+
 def num_bytes(tree: PyTree) -> int:
     """Memory of the arrays (or shapes) in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees, schedules
+from lsmcmc.equation import Sampler
 from lsmcmc.keeping import Sums
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Plan, advance
 from lsmcmc.progress import Progress
 from lsmcmc.run import DivergenceError, Run
-from lsmcmc.samplers import Sampler
 
 _CALL_SECONDS = 0.5  # after which Python gets a look
 _DRAW_BYTES = 2**25  # of draws waiting inside one compiled call
@@ -72,10 +72,12 @@ class Cut:
             self.next_count = int(np.clip(wanted, 1, min(8 * self.next_count, MOST_STEPS)))
 
     def _schedules(self, steps: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        return [
+        h, temperature = (
             schedules.over(name, getattr(self.sampler, name), self.first + steps)
             for name in ("step_size", "temperature")
-        ]
+        )
+        self.sampler.dynamics.check_schedules(h, temperature)
+        return [h, temperature]
 
     @staticmethod
     def _as_plan(h: Any, temperature: Any, slots: Any) -> Plan:

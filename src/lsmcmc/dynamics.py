@@ -2,26 +2,48 @@
 
     m, a' = D(a, ∇, ε; h, T)
 
-`gradient()` is Bᵀ∇Û at the particle, `gradient(m)` the same at displacement m; ε is whatever
-`noise` returned. D is a deterministic function of these, so its law can be tested exactly.
+`oracle.gradient()` is Bᵀ∇Û at the particle, `oracle.gradient(m)` the same at displacement m, and
+`oracle.potential`, `oracle.full_potential` the energies; ε is whatever `noise` returned. D is a
+deterministic function of these, so its law can be tested exactly.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
+from numpy.typing import NDArray
 
 from lsmcmc import _trees
+from lsmcmc.preconditioners import Preconditioner
 
 
 class Dynamics(eqx.Module):
-    """The contract."""
+    """The contract: `move`, and what it needs. A constant of the dynamics is a field.
 
-    def init(self, position: PyTree, key: Array) -> PyTree:
+    >>> class Drift(Dynamics):
+    ...     def move(self, state, oracle, noise, step_size, temperature):
+    ...         return jax.tree.map(lambda g: -step_size * g, oracle.gradient()), state
+    """
+
+    is_exact = False  # whether it leaves the target's law unchanged, which takes all data and a constant B
+
+    def check(self, preconditioner: Preconditioner) -> None:
+        """Refuse a preconditioner that this dynamics cannot be seen through."""
+        if preconditioner.has_divergence:
+            raise ValueError(
+                f"{type(self).__name__} has momenta, and the correction for a preconditioner that changes with the "
+                "position is then another one than the Γ of RMSprop(gamma=True). Write gamma=False, or take ls.recipe."
+            )
+
+    def check_schedules(self, step_sizes: NDArray[np.float64], temperatures: NDArray[np.float64]) -> None:
+        """Refuse step sizes and temperatures that this dynamics cannot take."""
+
+    def init(self, position: PyTree, key: Array, temperature: Float[Array, ""]) -> PyTree:
         """What the particle carries besides its position; nothing by default."""
-        del position, key
+        del position, key, temperature
         return ()
 
     def noise(self, key: Array, like: PyTree) -> PyTree:
@@ -31,13 +53,18 @@ class Dynamics(eqx.Module):
     def move(
         self,
         state: PyTree,
-        gradient: Callable[..., PyTree],
+        oracle: Any,
         noise: PyTree,
         step_size: Float[Array, ""],
         temperature: Float[Array, ""],
     ) -> tuple[PyTree, PyTree]:
         """The displacement m and the next state."""
-        raise NotImplementedError(f"{type(self).__name__} must define move(state, gradient, noise, h, T).")
+        raise NotImplementedError(f"{type(self).__name__} must define move(state, oracle, noise, h, T).")
+
+    def statistics(self, state: PyTree) -> dict[str, Array]:
+        """Numbers about the last step, kept beside each draw; none by default."""
+        del state
+        return {}
 
 
 class Overdamped(Dynamics):
@@ -46,15 +73,19 @@ class Overdamped(Dynamics):
     The paper's η on f = U/N at inverse temperature β is h = η/N, T = N/β; Welling and Teh (2011)
     write ε = 2h.
 
-    >>> h, T = jnp.array(0.5), jnp.array(1.0)
-    >>> Overdamped().move((), lambda: jnp.array([2.0]), jnp.array([1.0]), h, T)[0].tolist()
+    >>> from types import SimpleNamespace
+    >>> h, T, oracle = jnp.array(0.5), jnp.array(1.0), SimpleNamespace(gradient=lambda: jnp.array([2.0]))
+    >>> Overdamped().move((), oracle, jnp.array([1.0]), h, T)[0].tolist()
     [0.0]
     """
+
+    def check(self, preconditioner: Preconditioner) -> None:
+        """Any will do: Γ is the loop's, `Sampler.transition`."""
 
     def move(
         self,
         state: PyTree,
-        gradient: Callable[..., PyTree],
+        oracle: Any,
         noise: PyTree,
         step_size: Float[Array, ""],
         temperature: Float[Array, ""],
@@ -62,6 +93,6 @@ class Overdamped(Dynamics):
         """−h Bᵀg + √(2hT) ε."""
         spread = jnp.sqrt(2 * step_size * temperature)
         displacement = jax.tree.map(
-            lambda g, e: spread.astype(e.dtype) * e - step_size.astype(g.dtype) * g, gradient(), noise
+            lambda g, e: spread.astype(e.dtype) * e - step_size.astype(g.dtype) * g, oracle.gradient(), noise
         )
         return displacement, state

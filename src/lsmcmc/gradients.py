@@ -64,7 +64,8 @@ class GradientEstimator(eqx.Module):
         self.check(target)
         step = jnp.asarray(step, jnp.int32)
         state = self.begin(target, self.init(target, position), position, step)
-        return Oracle(target, self, state, self.fetch(target, self.plan(key, step, target.num_examples), position))
+        batch = self.fetch(target, self.plan(key, step, target.num_examples), position)
+        return Oracle(target, self, state, batch, step)
 
 
 class Minibatch(GradientEstimator):
@@ -152,6 +153,7 @@ class Oracle(eqx.Module):
     estimator: GradientEstimator
     state: PyTree
     batch: PyTree
+    step: Int[Array, ""] | None = None  # one number for all chains, where there is a loop
 
     @property
     def num_examples(self) -> int:
@@ -184,6 +186,7 @@ class FunctionOracle(eqx.Module):
 
     gradient: Callable[[PyTree], PyTree]
     num_examples: int = eqx.field(static=True, default=1)
+    step = None
 
 
 def as_oracle(oracle: Any) -> Any:

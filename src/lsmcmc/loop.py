@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from lsmcmc import _trees
+from lsmcmc.equation import Sampler, State
 from lsmcmc.gradients import GradientEstimator, Oracle
 from lsmcmc.keeping import Keep, Sums
-from lsmcmc.samplers import Sampler, State
 
 MOST_STEPS = 2**15  # of one compiled call
 _BLOCK_BYTES = 2**20  # of noise and rows drawn ahead
@@ -71,7 +71,7 @@ class Job(eqx.Module):
 
         def one_chain(state: State, memory: PyTree, noise: PyTree, batch: PyTree) -> tuple[State, PyTree]:
             memory = self.estimator.begin(self.target, memory, state.position, carry.step)
-            oracle = Oracle(self.target, self.estimator, memory, batch)
+            oracle = Oracle(self.target, self.estimator, memory, batch, carry.step)
             new, _ = self.sampler.transition(state, oracle, noise, h, temperature)
             return new, oracle.next_state(state.position)
 
@@ -79,27 +79,31 @@ class Job(eqx.Module):
         state, memory = jax.vmap(one_chain, in_axes=over)(carry.sampler, carry.estimator, noise, batch)
         return Carry(carry.keys, state, memory, carry.step + 1)
 
-    def record(self, kept: PyTree, sums: Any, slot: Array, position: PyTree, h: Array) -> tuple[PyTree, Any]:
-        """A draw of every chain into its slot or into the moments; nothing where the slot is −1.
+    def record(self, kept: PyTree, sums: Any, slot: Array, state: State, h: Array) -> tuple[PyTree, Any]:
+        """A draw of every chain, with the sampler's statistics, into its slot or into the moments; nothing for slot −1.
 
         The condition is the same for all chains, so it stays a branch and costs nothing where nothing is kept.
         """
 
         def write(kept: PyTree, sums: Any) -> tuple[PyTree, Any]:
             if self.keep.fn is not None:
-                drawn = jax.vmap(self.keep.fn)(position)
+                drawn = jax.vmap(self._kept)(state)
                 kept = jax.tree.map(lambda k, d: jax.lax.dynamic_update_index_in_dim(k, d, slot, 0), kept, drawn)
             if self.keep.moments is not None:
-                sums = jax.vmap(Sums.add, in_axes=(0, 0, None))(sums, position, self.keep.weight(h))
+                sums = jax.vmap(Sums.add, in_axes=(0, 0, None))(sums, state.position, self.keep.weight(h))
             return kept, sums
 
         return jax.lax.cond(slot >= 0, write, lambda kept, sums: (kept, sums), kept, sums)
 
-    def empty_slots(self, position: PyTree) -> PyTree:
+    def _kept(self, state: State) -> tuple[PyTree, dict[str, Array]]:
+        """What is stored of one chain's draw."""
+        return self.keep.fn(state.position), self.sampler.statistics(state)  # type: ignore[misc]
+
+    def empty_slots(self, state: State) -> PyTree:
         """Room for the draws of one call."""
         if self.keep.fn is None:
             return ()
-        like = jax.eval_shape(jax.vmap(self.keep.fn), position)
+        like = jax.eval_shape(jax.vmap(self._kept), state)
         return jax.tree.map(lambda leaf: jnp.zeros((self.slots, *leaf.shape), leaf.dtype), like)
 
 
@@ -119,7 +123,7 @@ def advance(
     def one(i: Array, inner: tuple[Any, ...], ahead: tuple[PyTree, PyTree]) -> tuple[Any, ...]:
         carry, kept, sums = inner
         carry = job.step(carry, *ahead, plan.step_sizes[i], plan.temperatures[i])
-        return carry, *job.record(kept, sums, plan.slots[i], carry.sampler.position, plan.step_sizes[i])
+        return carry, *job.record(kept, sums, plan.slots[i], carry.sampler, plan.step_sizes[i])
 
     def block(b: Array, inner: tuple[Any, ...]) -> tuple[Any, ...]:
         start = b * length
@@ -134,7 +138,7 @@ def advance(
     def alone(i: Array, inner: tuple[Any, ...]) -> tuple[Any, ...]:
         return one(i, inner, job.prepare(keys, first + i, like))
 
-    inner = (carry, job.empty_slots(carry.sampler.position), sums)
+    inner = (carry, job.empty_slots(carry.sampler), sums)
     num_blocks, body = (plan.count, alone) if length == 1 else (-(-plan.count // length), block)
     carry, kept, sums = jax.lax.fori_loop(0, num_blocks, body, inner)
     return sums, carry, kept, jax.vmap(_trees.all_finite)(carry.sampler.position)

@@ -157,11 +157,7 @@ def _with_common_length(data: PyTree) -> PyTree[Array]:
 
 
 def _data_leaf(name: str, leaf: Any) -> Array:
-    try:
-        array = jnp.asarray(leaf)
-    except (TypeError, ValueError) as error:
-        kind = f"dtype {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-        raise TypeError(f"{name} must be an array of numbers, got {kind}; write .astype(float).") from error
+    array = _checks.array(name, leaf)
     if array.ndim == 0:
         raise ValueError(
             f"{name} is a single number; every leaf of data needs a leading axis of examples. "

@@ -20,7 +20,8 @@ class Run:
 
     `draws` has the structure of the position (or of what `keep` returned) with leading axes
     (chain, draw), as NumPy arrays in host memory; None where only moments were kept. `step_sizes`
-    are those of the steps that made the draws. `state` continues the run in memory. `seconds` is
+    are those of the steps that made the draws, `statistics` what the sampler says about those steps
+    (acceptance, say), each an array (chain, draw). `state` continues the run in memory. `seconds` is
     sampling alone, `compile_seconds` what the compiler took (next to nothing when it had been
     compiled before), `num_steps` the steps of each chain in this run.
     """
@@ -29,6 +30,7 @@ class Run:
         self.target, self.keep, self.thin = target, keep, thin
         self._draws, self.num_chains, self.num_draws = draws, num_chains, num_draws
         self.step_sizes = None if keep.fn is None else np.zeros(num_draws)
+        self.statistics: dict[str, Any] = {}
         self.num_stored = 0
         self.state: Any = None
         self.totals: Totals | None = None
@@ -63,7 +65,11 @@ class Run:
 
         if self.step_sizes is not None:
             self.step_sizes[now] = step_sizes
-            jax.tree.map(put, self._draws, drawn)
+            draws, statistics = drawn
+            jax.tree.map(put, self._draws, draws)
+            for name, slots in statistics.items():
+                held = self.statistics.setdefault(name, np.empty((self.num_chains, self.num_draws), slots.dtype))
+                put(held, slots)
         self.num_stored += len(step_sizes)
         self.state = state
         self.num_steps += num_steps
@@ -85,7 +91,9 @@ class Run:
         self.num_draws = self.num_stored
         if self.step_sizes is not None:
             self.step_sizes = self.step_sizes[: self.num_draws]
-            self._draws = jax.tree.map(lambda held: held[:, : self.num_draws], self._draws)
+            self._draws, self.statistics = jax.tree.map(
+                lambda held: held[:, : self.num_draws], (self._draws, self.statistics)
+            )
 
     def mean(self, weighted: bool = False) -> PyTree:
         """Posterior mean over chains and draws; with `weighted`, φ̂ = Σ hₜ xₜ / Σ hₜ (the paper, §4.1.1)."""

@@ -1,126 +1,12 @@
-"""Named samplers: compositions of a dynamics and a preconditioner, and the one equation that steps them.
-
-g     = ∇Û(x)                    gradient estimator
-m, a' = D(a, Bᵀg, ε; h, T)       dynamics
-x'    = x + B m                  push forward
-"""
+"""Named samplers: each a composition of a dynamics and a preconditioner."""
 
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
-
-from lsmcmc import _checks, _trees
-from lsmcmc.dynamics import Dynamics, Overdamped
-from lsmcmc.gradients import as_oracle
-from lsmcmc.preconditioners import Identity, Laplacian, Preconditioner, RMSprop, as_preconditioner
-from lsmcmc.schedules import Schedule, at, schedule
-
-
-class State(eqx.Module):
-    """What the next step needs."""
-
-    position: PyTree
-    dynamics: PyTree
-    preconditioner: PyTree
-    step: Int[Array, ""]
-
-
-class Info(eqx.Module):
-    """What diagnostics may want of a step: the raw gradient estimate and the displacement in y."""
-
-    gradient: PyTree
-    displacement: PyTree
-
-
-class Sampler(eqx.Module):
-    """A dynamics seen through a preconditioner.
-
-    `init` and `step` are pure functions for use under `jax.jit`, `jax.vmap` and `lax.scan`:
-
-    >>> import jax, jax.numpy as jnp
-    >>> sampler = ls_sgld(0.1, sigma=1.0)
-    >>> state = sampler.init(jnp.zeros(3), key=jax.random.key(0))
-    >>> state, info = sampler.step(state, lambda x: x, key=jax.random.key(1))
-    >>> state.position.shape, int(state.step)
-    ((3,), 1)
-    """
-
-    step_size: Schedule | None
-    temperature: Schedule | None
-    dynamics: Dynamics
-    preconditioner: Preconditioner
-    reads_all_data: bool = eqx.field(static=True)
-
-    def __init__(
-        self,
-        step_size: Any,
-        dynamics: Dynamics,
-        preconditioner: Any = Identity(),
-        temperature: Any = 1.0,
-        *,
-        reads_all_data: bool = False,
-    ):
-        self.step_size = schedule("step_size", step_size)
-        self.temperature = schedule("temperature", temperature)
-        self.dynamics = dynamics
-        self.preconditioner = as_preconditioner(preconditioner)
-        self.reads_all_data = reads_all_data
-
-    def init(self, position: PyTree, *, key: Array) -> State:
-        """The state at a position."""
-        position = _checks.position(position)
-        return State(
-            position,
-            self.dynamics.init(position, key),
-            self.preconditioner.init(position),
-            jnp.zeros((), jnp.int32),
-        )
-
-    def noise(self, key: Array, position: PyTree) -> PyTree:
-        """ε of one step, as data."""
-        return self.dynamics.noise(key, position)
-
-    def step(self, state: State, oracle: Any, *, key: Array) -> tuple[State, Info]:
-        """One transition. `oracle` is this step's estimate of ∇U: an `Oracle`, or a function of the position."""
-        h, temperature = at(self.step_size, state.step), at(self.temperature, state.step)
-        return self.transition(state, oracle, self.noise(key, state.position), h, temperature)
-
-    def transition(
-        self, state: State, oracle: Any, noise: PyTree, h: Float[Array, ""], temperature: Float[Array, ""]
-    ) -> tuple[State, Info]:
-        """The one equation: x' = x + B m, m = D(a, Bᵀ∇Û(x), ε; h, T), deterministic in all of these."""
-        oracle, x = as_oracle(oracle), state.position
-        num_examples = oracle.num_examples
-        g = oracle.gradient(x)
-        _same("the gradient", "the position", x, g)  # broadcasting would hide a mistake
-        learned = self.preconditioner.observe(state.preconditioner, g, num_examples)
-        _same("what the preconditioner remembers", "before its update", state.preconditioner, learned)
-
-        def B(m: PyTree) -> PyTree:
-            return self.preconditioner.apply(learned, m)
-
-        def gradient(m: PyTree | None = None) -> PyTree:
-            there = g if m is None else oracle.gradient(_trees.add(x, B(m)))
-            return self.preconditioner.apply_transpose(learned, there)
-
-        m, a = self.dynamics.move(state.dynamics, gradient, noise, h, temperature)
-        new = _trees.add(x, B(m))
-        correction = self.preconditioner.divergence(state.preconditioner, oracle.gradient, x, num_examples)
-        if correction is not None:  # the drift h·T·Γ of the complete recipe
-            new = _trees.add(new, _trees.cast_like(_trees.scale(h * temperature, correction), x))
-        return State(new, a, learned, state.step + 1), Info(g, m)
-
-    def without_schedules(self) -> "Sampler":
-        """The sampler with step size and temperature left to the loop, which feeds their values in as data."""
-        return eqx.tree_at(lambda s: (s.step_size, s.temperature), self, (None, None))
-
-
-def _same(what: str, model: str, expected: PyTree, found: PyTree) -> None:
-    """Structures, shapes and dtypes agree."""
-    if _checks.describe(expected) != _checks.describe(found):
-        raise ValueError(f"{what} must look like {model}, {_checks.describe(expected)}, got {_checks.describe(found)}.")
+from lsmcmc import _checks
+from lsmcmc.dynamics import Overdamped
+from lsmcmc.equation import Sampler
+from lsmcmc.momentum import BAOAB, SGHMC, NoseHoover, Resampled, SymmetricSGHMC, UnderdampedExact
+from lsmcmc.preconditioners import Identity, Laplacian, RMSprop
 
 
 def sgld(step_size: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:
@@ -200,3 +86,79 @@ def ls_psgld(
     """
     preconditioner = RMSprop(decay, eps) @ Laplacian(sigma, scope, axes=axes, order=order)
     return Sampler(step_size, Overdamped(), preconditioner, temperature)
+
+
+def sghmc(
+    step_size: Any,
+    *,
+    friction: Any,
+    noise_estimate: Any = 0.0,
+    resample_every: int | None = None,
+    integrator: str = "euler",
+    preconditioner: Any = Identity(),
+    temperature: Any = 1.0,
+) -> Sampler:
+    """Stochastic gradient HMC, r' = (1 − hγ)r − h Bᵀg + √(2hγT − h²V̂) ε, x' = x + h B r' (Chen et al. 2014, Eq. 15).
+
+    Their η is h², their α is hγ, their β̂ is h²V̂/2 with V̂ = `noise_estimate`, the variance of a coordinate
+    of Bᵀg. `resample_every` draws r ~ N(0, T I) anew every so many steps (their Alg. 2). The "symmetric"
+    `integrator` is the second-order splitting of Chen, Ding and Carin (2015, Eq. 8), with ∇Û at half a drift.
+    With a `Laplacian` this is LS-SGHMC. Biased by O(h), symmetric O(h²), and by the gradient's
+    noise beyond V̂, O(h). Cost: one gradient estimate, one normal draw; one more vector, r.
+
+    >>> sghmc(0.01, friction=1.0, integrator="symmetric").dynamics.friction.item()
+    1.0
+    """
+    form = {"euler": SGHMC, "symmetric": SymmetricSGHMC}[
+        _checks.choice("integrator", integrator, ("euler", "symmetric"))
+    ]
+    dynamics = form(friction, noise_estimate)
+    return Sampler(
+        step_size,
+        dynamics if resample_every is None else Resampled(dynamics, resample_every),
+        preconditioner,
+        temperature,
+    )
+
+
+def baoab(
+    step_size: Any, *, friction: Any, full: bool = False, preconditioner: Any = Identity(), temperature: Any = 1.0
+) -> Sampler:
+    """Langevin dynamics by the BAOAB splitting (Leimkuhler and Matthews 2013), r exact between kicks.
+
+    The default is the one-gradient form BAOA: kick by h, half a drift, r ← e^{−γh}r + √(T(1 − e^{−2γh})) ε,
+    half a drift. `full=True` is B A O A B, two gradients a step on one batch, whose r is right at the end
+    of the step too. Biased by O(h²); on a Gaussian its position has no bias at all without gradient noise.
+
+    >>> baoab(0.1, friction=1.0).dynamics.full
+    False
+    """
+    return Sampler(step_size, BAOAB(friction, full=full), preconditioner, temperature)
+
+
+def umcmc(step_size: Any, *, friction: Any = 2.0, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:
+    """Underdamped Langevin MCMC, its linear part integrated exactly (Cheng et al. 2018, Alg. 1).
+
+    Their γ is 2, and their time is √u ours with u = 1/L. A step is the law of dr = −∇dt − γr dt + √(2γT)dW,
+    dy = r dt with ∇ held at its start: two correlated normals per coordinate. Biased by O(h).
+    Cost: one gradient estimate, two normal draws; one more vector, r.
+
+    >>> umcmc(0.1).dynamics.friction.item()
+    2.0
+    """
+    return Sampler(step_size, UnderdampedExact(friction), preconditioner, temperature)
+
+
+def sgnht(
+    step_size: Any, *, friction: Any, per_leaf: bool = False, preconditioner: Any = Identity(), temperature: Any = 1.0
+) -> Sampler:
+    """Stochastic gradient Nosé–Hoover thermostat (Ding et al. 2014, Alg. 2); `friction` is their A.
+
+    r' = (1 − hξ)r − h Bᵀg + √(2hAT) ε, x' = x + h B r', ξ' = ξ + h(‖r'‖²/d − T): ξ finds the friction
+    that balances the noise of the gradient, unknown but alike in all coordinates of y. `per_leaf` has a ξ
+    for each array. Biased by O(h). Cost: one gradient estimate, one normal draw; r and one number more.
+
+    >>> sgnht(0.01, friction=1.0, per_leaf=True).dynamics.per_leaf
+    True
+    """
+    return Sampler(step_size, NoseHoover(friction, per_leaf=per_leaf), preconditioner, temperature)

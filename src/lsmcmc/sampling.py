@@ -9,12 +9,12 @@ from jaxtyping import Array, PyTree
 
 from lsmcmc import _checks
 from lsmcmc.driver import Cut, bytes_of_a_draw, drive, num_slots
+from lsmcmc.equation import Sampler
 from lsmcmc.gradients import GradientEstimator, choose
 from lsmcmc.keeping import as_keep, shape_kept
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Keys
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.run import Run
-from lsmcmc.samplers import Sampler
 
 _GENERATOR = "threefry2x32"  # a number depends on its key alone, however many are drawn together
 

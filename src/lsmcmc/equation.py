@@ -1,0 +1,158 @@
+"""The one equation: a dynamics seen through a preconditioner, one step at a time.
+
+g     = ∇Û(x)                    gradient estimator
+m, a' = D(a, Bᵀg, ε; h, T)       dynamics
+x'    = x + B m                  push forward
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from lsmcmc import _checks, _trees
+from lsmcmc.dynamics import Dynamics
+from lsmcmc.gradients import as_oracle
+from lsmcmc.preconditioners import Identity, Preconditioner, as_preconditioner
+from lsmcmc.schedules import Schedule, at, schedule
+
+
+class State(eqx.Module):
+    """What the next step needs."""
+
+    position: PyTree
+    dynamics: PyTree
+    preconditioner: PyTree
+    step: Int[Array, ""]
+
+
+class Info(eqx.Module):
+    """What diagnostics may want of a step: the raw gradient estimate and the displacement in y."""
+
+    gradient: PyTree
+    displacement: PyTree
+
+
+class Seen(eqx.Module):
+    """What a dynamics sees of U: the step's oracle in the coordinates y, around the particle, where x = B y."""
+
+    oracle: Any
+    position: PyTree
+    here: PyTree  # ∇Û(x), which is asked for once
+    push: Callable[[PyTree], PyTree]
+    pull: Callable[[PyTree], PyTree]
+    step: Int[Array, ""]  # the same for all chains in a loop, so that a branch on it stays one
+
+    def there(self, m: PyTree | None = None) -> PyTree:
+        """The position x + B m."""
+        return self.position if m is None else _trees.add(self.position, self.push(m))
+
+    def gradient(self, m: PyTree | None = None) -> PyTree:
+        """Bᵀ∇Û at displacement m, at the particle itself without one."""
+        return self.pull(self.here if m is None else self.oracle.gradient(self.there(m)))
+
+    def potential(self, m: PyTree | None = None) -> Float[Array, ""]:
+        """Û at displacement m, on this step's batch."""
+        return self.oracle.potential(self.there(m))
+
+    def full_potential(self, m: PyTree | None = None) -> Float[Array, ""]:
+        """U at displacement m, from all data."""
+        return self.oracle.full_potential(self.there(m))
+
+
+class Sampler(eqx.Module):
+    """A dynamics seen through a preconditioner.
+
+    `init` and `step` are pure functions for use under `jax.jit`, `jax.vmap` and `lax.scan`:
+
+    >>> import jax, jax.numpy as jnp, lsmcmc as ls
+    >>> sampler = ls.ls_sgld(0.1, sigma=1.0)
+    >>> state = sampler.init(jnp.zeros(3), key=jax.random.key(0))
+    >>> state, info = sampler.step(state, lambda x: x, key=jax.random.key(1))
+    >>> state.position.shape, int(state.step)
+    ((3,), 1)
+    """
+
+    step_size: Schedule | None
+    temperature: Schedule | None
+    dynamics: Dynamics
+    preconditioner: Preconditioner
+    reads_all_data: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        step_size: Any,
+        dynamics: Dynamics,
+        preconditioner: Any = Identity(),
+        temperature: Any = 1.0,
+        *,
+        reads_all_data: bool = False,
+    ):
+        self.step_size = schedule("step_size", step_size)
+        self.temperature = schedule("temperature", temperature)
+        self.dynamics = dynamics
+        self.preconditioner = as_preconditioner(preconditioner)
+        self.reads_all_data = reads_all_data or dynamics.is_exact
+        dynamics.check(self.preconditioner)
+
+    def init(self, position: PyTree, *, key: Array) -> State:
+        """The state at a position."""
+        position = _checks.position(position)
+        step = jnp.zeros((), jnp.int32)
+        return State(
+            position,
+            self.dynamics.init(position, key, at(self.temperature, step)),
+            self.preconditioner.init(position),
+            step,
+        )
+
+    def noise(self, key: Array, position: PyTree) -> PyTree:
+        """ε of one step, as data."""
+        return self.dynamics.noise(key, position)
+
+    def step(self, state: State, oracle: Any, *, key: Array) -> tuple[State, Info]:
+        """One transition. `oracle` is this step's estimate of ∇U: an `Oracle`, or a function of the position."""
+        h, temperature = at(self.step_size, state.step), at(self.temperature, state.step)
+        return self.transition(state, oracle, self.noise(key, state.position), h, temperature)
+
+    def transition(
+        self, state: State, oracle: Any, noise: PyTree, h: Float[Array, ""], temperature: Float[Array, ""]
+    ) -> tuple[State, Info]:
+        """The one equation: x' = x + B m, m = D(a, Bᵀ∇Û(x), ε; h, T), deterministic in all of these."""
+        oracle, x = as_oracle(oracle), state.position
+        num_examples = oracle.num_examples
+        g = oracle.gradient(x)
+        _same("the gradient", "the position", x, g)  # broadcasting would hide a mistake
+        learned = self.preconditioner.observe(state.preconditioner, g, num_examples)
+        _same("what the preconditioner remembers", "before its update", state.preconditioner, learned)
+
+        def B(m: PyTree) -> PyTree:
+            return self.preconditioner.apply(learned, m)
+
+        def Bt(v: PyTree) -> PyTree:
+            return self.preconditioner.apply_transpose(learned, v)
+
+        step = getattr(oracle, "step", None)
+        step = state.step if step is None else step
+        m, a = self.dynamics.move(state.dynamics, Seen(oracle, x, g, B, Bt, step), noise, h, temperature)
+        new = _trees.add(x, B(m))
+        correction = self.preconditioner.divergence(state.preconditioner, oracle.gradient, x, num_examples)
+        if correction is not None:  # the drift h·T·Γ of the complete recipe
+            new = _trees.add(new, _trees.cast_like(_trees.scale(h * temperature, correction), x))
+        return State(new, a, learned, state.step + 1), Info(g, m)
+
+    def statistics(self, state: State) -> dict[str, Array]:
+        """Numbers about the step that led to this state, kept beside each draw: acceptance, energies."""
+        return self.dynamics.statistics(state.dynamics)
+
+    def without_schedules(self) -> "Sampler":
+        """The sampler with step size and temperature left to the loop, which feeds their values in as data."""
+        return eqx.tree_at(lambda s: (s.step_size, s.temperature), self, (None, None))
+
+
+def _same(what: str, model: str, expected: PyTree, found: PyTree) -> None:
+    """Structures, shapes and dtypes agree."""
+    if _checks.describe(expected) != _checks.describe(found):
+        raise ValueError(f"{what} must look like {model}, {_checks.describe(expected)}, got {_checks.describe(found)}.")
