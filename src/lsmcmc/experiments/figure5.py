@@ -29,7 +29,7 @@ TEMPERATURES: dict[str, Callable[[float, int], float]] = {  # of U, from η and 
     "released code": lambda eta, n: n * eta**2,
 }
 FULL = Size(seeds=3, long=50, short=10, steps=600, burn_in=3_000, images=10_000)
-SHORT = Size(seeds=3, long=4, short=4, steps=100, burn_in=200, images=2_000)
+SHORT = Size(seeds=3, long=4, short=4, steps=80, burn_in=160, images=2_000)
 QUICK = (
     f"{SHORT.long * SHORT.steps} steps of every chain instead of {FULL.long} and {FULL.short} epochs of 600, "
     f"{SHORT.burn_in} steps of burn-in instead of {FULL.burn_in:,}, scores on {SHORT.images:,} images of each part "
