@@ -14,6 +14,7 @@ from lsmcmc.experiments.scored import Problem, Size
 
 FEATURES, CLASSES = 4, 3
 SMALL = Size(seeds=2, long=3, short=2, steps=4, burn_in=4, images=30)
+TINY = Size(seeds=2, long=2, short=1, steps=2, burn_in=2, images=30)
 
 
 class Softmax:
@@ -61,7 +62,7 @@ def small(monkeypatch):
     monkeypatch.setattr(ls.data, "mnist", data)
     monkeypatch.setattr(figure5, "BATCH_SIZE", 10)
     for name in ("SHORT", "FULL"):
-        monkeypatch.setattr(figure5, name, SMALL)
+        monkeypatch.setattr(figure5, name, TINY)
 
 
 def key(i=0):
@@ -182,7 +183,7 @@ def by_columns(smooth):
 
 def found(factor=1.0, points=0.0, rows=(3, 2, 2), spread=0.02, lost=None):
     """Made up: with smoothing the log loss is `factor` times, the accuracy `points` above; `lost`: (sampler, row)."""
-    rng, made, images = np.random.default_rng(0), {}, 400
+    rng, made, images = np.random.default_rng(0), {}, 4_000
     for sampler, temperature in figure5.SETTINGS:
         smoothed = sampler.startswith("LS")
         for i, length in enumerate(rows):
@@ -198,7 +199,7 @@ def found(factor=1.0, points=0.0, rows=(3, 2, 2), spread=0.02, lost=None):
     return made
 
 
-SIZE = Size(seeds=3, long=3, short=2, steps=10, burn_in=10, images=400)
+SIZE = Size(seeds=3, long=3, short=2, steps=10, burn_in=10, images=4_000)
 
 
 def judged(claims, *words):
@@ -300,7 +301,7 @@ def test_the_experiment_has_a_claim_for_each_comparison_and_its_tables(small, tm
     assert len(made.claims) == 2 * (2 * 3 * 2 + 2 + 4 + 4 + 2)
     assert all(np.isfinite([claim.measured, *claim.interval]).all() for claim in made.claims)
     assert len(made.tables["means"]) == len(figure5.SETTINGS) * 2 * 2
-    assert len(made.tables["curves"]) == len(figure5.SETTINGS) * (SMALL.long + SMALL.short)
+    assert len(made.tables["curves"]) == len(figure5.SETTINGS) * (TINY.long + TINY.short)
     assert made.settings["T of SGLD, released code"] == pytest.approx(200 * 0.02**2)
     result.write(made, tmp_path)
     assert sorted(path.name for path in (tmp_path / "figure5").glob("*.png")) == [
@@ -324,23 +325,28 @@ def test_chains_of_a_seed_share_start_and_batches_and_other_seeds_do_not(small, 
 
 def test_a_killed_experiment_goes_on_with_the_chains_that_are_missing(small, tmp_path, monkeypatch):
     parts = Parts.of(tmp_path, "figure5", quick=True, seed=0)
-    whole = figure5.run(quick=True, seed=0)
-    original, made = scored.chain, []
+    made = []
 
-    def counted(*args):
-        made.append(1)
+    def made_up(problem, sampler, size, rows, key, advance):
+        """In place of a chain, and as much a function of its arguments."""
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        made.append(rows)
         if len(made) == 6:
             raise KeyboardInterrupt
-        return original(*args)
+        h = float(sampler.step_size)
+        scores = h + rng.uniform(0.5, 0.9, (rows, 2, 2, 3))
+        nll = rng.uniform(size=(rows, 2, 30)).astype(np.float32)
+        return {"scores": scores, "nll": nll, "right": nll < 0.5, "diverged": np.array(-1)}
 
-    monkeypatch.setattr(figure5, "chain", counted)
+    monkeypatch.setattr(figure5, "chain", made_up)
     with pytest.raises(KeyboardInterrupt):
         figure5.run(quick=True, seed=0, parts=parts)
     kept = len(list(parts.folder.glob("*.npz")))
     assert 1 <= kept < 16
-    made[:] = [1] * 6  # past the kill
+    made[:] = [0] * 6  # past the kill
     resumed = figure5.run(quick=True, seed=0, parts=parts)
     assert len(made) - 6 == 16 - kept
+    whole = figure5.run(quick=True, seed=0)
     assert resumed.tables == whole.tables
     assert [claim.measured for claim in resumed.claims] == [claim.measured for claim in whole.claims]
 
