@@ -54,8 +54,9 @@ def num_bytes(tree: PyTree) -> int:
 
 
 def all_finite(tree: PyTree) -> Array:
-    """Whether no number in it is NaN or infinite."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+    """Whether no floating-point number in it is NaN or infinite."""
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in floats]).all() if floats else jnp.asarray(True)
 
 
 def cast_like(x: PyTree, like: PyTree) -> PyTree:

@@ -14,6 +14,7 @@ from lsmcmc.gradients import GradientEstimator, choose
 from lsmcmc.keeping import as_keep, shape_kept
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Keys
 from lsmcmc.posterior import Posterior, Target
+from lsmcmc.recording import Recording
 from lsmcmc.run import Run
 
 _GENERATOR = "threefry2x32"  # a number depends on its key alone, however many are drawn together
@@ -67,8 +68,8 @@ def sample(
     like = shape_kept(kept, one)
     slots = num_slots(bytes_of_a_draw(like, num_chains))
     job = Job(sampler.without_schedules(), estimator, target, kept, slots)
-    run = Run.empty(target, like, kept, num_chains, num_draws, thin)
-    return drive(job, start, Cut(sampler, first, burn_in, thin, num_draws, slots, chunk), run, progress)
+    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk)
+    return drive(job, start, cut, Recording(target, kept, like, num_chains, num_draws, thin, start[0]), progress)
 
 
 def check_pieces(sampler: Any, target: Any) -> None:
