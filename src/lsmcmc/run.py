@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from lsmcmc import _trees, diagnostics
+from lsmcmc.freezing import completed
 from lsmcmc.keeping import Keep, Sums, Totals
 from lsmcmc.posterior import Posterior
 
@@ -129,7 +130,7 @@ class Run:
         assert self.step_sizes is not None  # there are draws
         weights = np.tile(self.step_sizes if weighted else np.ones(self.num_draws), self.num_chains)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.draws)
-        return _average(fn, flat, jnp.asarray(weights / weights.sum(), float), args)
+        return _average(completed(fn, self.target), flat, jnp.asarray(weights / weights.sum(), float), args)
 
     def to_arviz(self, log_likelihood: bool = False) -> Any:
         """The draws as ArviZ data, for its plots and statistics.
