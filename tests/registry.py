@@ -33,7 +33,8 @@ DYNAMICS = {
     **UNDERDAMPED,
     "resampled": lambda: momentum.Resampled(momentum.SGHMC(1.0), 3),
     "sgnht": lambda: momentum.NoseHoover(1.5),
-    "sgnht per leaf": lambda: momentum.NoseHoover(1.5, per_leaf=True),
+    "symmetric sgnht": lambda: momentum.SymmetricNoseHoover(1.5),
+    "symmetric sgnht per leaf": lambda: momentum.SymmetricNoseHoover(1.5, per_leaf=True),
 }
 
 ESTIMATORS = {
@@ -60,7 +61,7 @@ SAMPLERS = {
     "baoa": lambda h=1e-2: ls.baoab(h, friction=1.0),
     "baoab": lambda h=1e-2: ls.baoab(h, friction=1.0, full=True),
     "umcmc": lambda h=1e-2: ls.umcmc(h),
-    "sgnht": lambda h=1e-2: ls.sgnht(h, friction=1.0),
+    "euler sgnht": lambda h=1e-2: ls.sgnht(h, friction=1.0, integrator="euler"),
     "sgnht per leaf": lambda h=1e-2: ls.sgnht(h, friction=1.0, per_leaf=True),
     "lmc": lambda h=1e-2: ls.lmc(h),
     "ls_lmc": lambda h=1e-2: ls.lmc(h, preconditioner=ls.Laplacian(1.0)),

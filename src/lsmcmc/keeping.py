@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees
+from lsmcmc.freezing import completed
 
 
 class Moments(eqx.Module):
@@ -143,7 +144,7 @@ def _itself(position: PyTree) -> PyTree:
 _ITSELF = Partial(_itself)
 
 
-def as_keep(value: Any) -> Keep:
+def as_keep(value: Any, target: Any) -> Keep:
     """What `ls.sample(…, keep=)` asks for."""
     if value is None or (isinstance(value, str) and value == "draws"):
         return Keep(_ITSELF, None)
@@ -152,7 +153,7 @@ def as_keep(value: Any) -> Keep:
     if isinstance(value, Moments):
         return Keep(None, value)
     if callable(value):
-        return Keep(_checks.function("keep", value, "(position)"), None)
+        return Keep(_checks.function("keep", completed(value, target), "(position)"), None)
     raise ValueError(
         f"keep must be 'draws' (the default), 'moments', ls.Moments(weighted=True) or a function of the position, "
         f"got {value!r}."

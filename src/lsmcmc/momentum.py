@@ -163,22 +163,51 @@ class NoseHoover(Momentum):
         r = super().init(position, key, temperature)
         return r, jax.tree.map(lambda _: self.friction, r) if self.per_leaf else self.friction
 
+    def warmer(self, xi: PyTree, r: PyTree, h: Array, temperature: Array) -> PyTree:
+        """ξ + h(‖r‖²/d − T)."""
+        energies = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf.astype(_trees.wide(leaf.dtype)))), r)
+        if self.per_leaf:
+            return jax.tree.map(
+                lambda x, e, leaf: x + h * (e.astype(x.dtype) / leaf.size - temperature), xi, energies, r
+            )
+        total = sum(e.astype(xi.dtype) for e in jax.tree.leaves(energies))
+        return xi + h * (total / sum(leaf.size for leaf in jax.tree.leaves(r)) - temperature)
+
+    def slowed(self, r: PyTree, xi: PyTree, by: Any) -> PyTree:
+        """R times `by(ξ)`."""
+        each = xi if self.per_leaf else jax.tree.map(lambda _: xi, r)
+        return jax.tree.map(lambda x, leaf: by(x).astype(leaf.dtype) * leaf, each, r)
+
     def move(
         self, state: PyTree, oracle: Any, noise: PyTree, step_size: Float[Array, ""], temperature: Float[Array, ""]
     ) -> tuple[PyTree, PyTree]:
         """Momentum, drift, thermostat."""
         h, (r, xi) = step_size, state
-        each = xi if self.per_leaf else jax.tree.map(lambda _: xi, r)
         added = jnp.sqrt(2 * h * self.friction * temperature)
-        slowed = jax.tree.map(lambda x, leaf: (1 - h * x).astype(leaf.dtype) * leaf, each, r)
-        r = linear((1, slowed), (-h, oracle.gradient()), (added, noise))
-        energies = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf.astype(_trees.wide(leaf.dtype)))), r)
-        if self.per_leaf:
-            xi = jax.tree.map(lambda x, e, leaf: x + h * (e.astype(x.dtype) / leaf.size - temperature), xi, energies, r)
-        else:
-            total = sum(e.astype(xi.dtype) for e in jax.tree.leaves(energies))
-            xi = xi + h * (total / sum(leaf.size for leaf in jax.tree.leaves(r)) - temperature)
-        return _trees.scale(h, r), (r, xi)
+        r = linear((1, self.slowed(r, xi, lambda x: 1 - h * x)), (-h, oracle.gradient()), (added, noise))
+        return _trees.scale(h, r), (r, self.warmer(xi, r, h, temperature))
+
+
+class SymmetricNoseHoover(NoseHoover):
+    """The same equations, each half a step there and back around the kick (Chen, Ding and Carin 2015, Eq. 8).
+
+    y½ = y + (h/2)r, ξ½ = ξ + (h/2)(‖r‖²/d − T);  r' = c(c r − h∇(y½) + √(2hAT) ε), c = e^{−ξ½h/2};
+    then the first two again with r'.
+    """
+
+    def move(
+        self, state: PyTree, oracle: Any, noise: PyTree, step_size: Float[Array, ""], temperature: Float[Array, ""]
+    ) -> tuple[PyTree, PyTree]:
+        """One gradient, at the middle."""
+        h, (r, xi) = step_size, state
+        half, xi = _trees.scale(h / 2, r), self.warmer(xi, r, h / 2, temperature)
+
+        def damped(r: PyTree) -> PyTree:
+            return self.slowed(r, xi, lambda x: jnp.exp(-h * x / 2))
+
+        added = jnp.sqrt(2 * h * self.friction * temperature)
+        r = damped(linear((1, damped(r)), (-h, oracle.gradient(half)), (added, noise)))
+        return linear((1, half), (h / 2, r)), (r, self.warmer(xi, r, h / 2, temperature))
 
 
 class Resampled(Dynamics):

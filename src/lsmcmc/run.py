@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
 
 from lsmcmc import _trees, diagnostics
+from lsmcmc.freezing import completed
 from lsmcmc.keeping import Keep, Totals
 from lsmcmc.posterior import Posterior
 
@@ -77,7 +78,7 @@ class Run:
         weights = np.tile(self.step_sizes if weighted else np.ones(self.num_draws), self.num_chains)
         shares = weights / (weights.sum() or np.nan)  # as `mean`, NaN where nothing has weight
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.draws)
-        return _average(fn, flat, jnp.asarray(shares, float), args)
+        return _average(completed(fn, self.target), flat, jnp.asarray(shares, float), args)
 
     def to_arviz(self, log_likelihood: bool = False) -> Any:
         """The draws as ArviZ data, for its plots and statistics.

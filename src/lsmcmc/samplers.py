@@ -5,7 +5,7 @@ from typing import Any
 from lsmcmc import _checks
 from lsmcmc.dynamics import Overdamped
 from lsmcmc.equation import Sampler
-from lsmcmc.momentum import BAOAB, SGHMC, NoseHoover, Resampled, SymmetricSGHMC, UnderdampedExact
+from lsmcmc.momentum import BAOAB, SGHMC, NoseHoover, Resampled, SymmetricNoseHoover, SymmetricSGHMC, UnderdampedExact
 from lsmcmc.preconditioners import Identity, Laplacian, RMSprop
 
 
@@ -109,9 +109,7 @@ def sghmc(
     >>> sghmc(0.01, friction=1.0, integrator="symmetric").dynamics.friction.item()
     1.0
     """
-    form = {"euler": SGHMC, "symmetric": SymmetricSGHMC}[
-        _checks.choice("integrator", integrator, ("euler", "symmetric"))
-    ]
+    form = {"euler": SGHMC, "symmetric": SymmetricSGHMC}[_integrator(integrator)]
     dynamics = form(friction, noise_estimate)
     return Sampler(
         step_size,
@@ -150,15 +148,28 @@ def umcmc(step_size: Any, *, friction: Any = 2.0, preconditioner: Any = Identity
 
 
 def sgnht(
-    step_size: Any, *, friction: Any, per_leaf: bool = False, preconditioner: Any = Identity(), temperature: Any = 1.0
+    step_size: Any,
+    *,
+    friction: Any,
+    per_leaf: bool = False,
+    integrator: str = "symmetric",
+    preconditioner: Any = Identity(),
+    temperature: Any = 1.0,
 ) -> Sampler:
-    """Stochastic gradient Nosé–Hoover thermostat (Ding et al. 2014, Alg. 2); `friction` is their A.
+    """Stochastic gradient Nosé–Hoover thermostat: ξ finds the friction that balances the noise of the gradient.
 
-    r' = (1 − hξ)r − h Bᵀg + √(2hAT) ε, x' = x + h B r', ξ' = ξ + h(‖r'‖²/d − T): ξ finds the friction
-    that balances the noise of the gradient, unknown but alike in all coordinates of y. `per_leaf` has a ξ
-    for each array. Biased by O(h). Cost: one gradient estimate, one normal draw; r and one number more.
+    dy = r dt,  dr = −Bᵀg dt − ξr dt + √(2AT) dW,  dξ = (‖r‖²/d − T) dt, A = `friction` (Ding et al. 2014, Eq. 9).
+    The noise may be unknown, but must be alike in all coordinates of y; `per_leaf` has a ξ for each array. The
+    "symmetric" `integrator` is that of Chen, Ding and Carin (2015), bias O(h²); "euler" is Alg. 2 of Ding et al., which
+    holds the momentum at T and so leaves the position's variance too small by a share of hξ/2.
+    Cost: one gradient estimate, one normal draw; r and one number more.
 
     >>> sgnht(0.01, friction=1.0, per_leaf=True).dynamics.per_leaf
     True
     """
-    return Sampler(step_size, NoseHoover(friction, per_leaf=per_leaf), preconditioner, temperature)
+    form = {"euler": NoseHoover, "symmetric": SymmetricNoseHoover}[_integrator(integrator)]
+    return Sampler(step_size, form(friction, per_leaf=per_leaf), preconditioner, temperature)
+
+
+def _integrator(name: str) -> str:
+    return _checks.choice("integrator", name, ("euler", "symmetric"))

@@ -101,6 +101,38 @@ def judge_smaller(claim: str, paper: str, ours: Any, other: Any, note: str = "")
     return Claim(claim, paper, mean, (low, high), verdict, f"{seen} {note}".strip())
 
 
+def ratio_of_means(ours: Any, other: Any) -> tuple[float, float, float]:
+    """mean(ours)/mean(other) of paired replications and its 95 % interval, by the delta method on the log scale.
+
+    For errors whose mean is what counts and whose logarithms have another spread on each side.
+
+    >>> tuple(round(v, 2) for v in ratio_of_means([1.0, 1.2, 0.8], [2.0, 2.0, 2.0]))
+    (0.5, 0.3, 0.82)
+    """
+    from scipy.stats import t
+
+    a, b = np.asarray(ours, np.float64), np.asarray(other, np.float64)
+    ratio = a.mean() / b.mean()
+    half = t.ppf(0.975, len(a) - 1) * standard_error(a / a.mean() - b / b.mean())
+    return float(ratio), float(ratio * np.exp(-half)), float(ratio * np.exp(half))
+
+
+def judge_similar(claim: str, paper: str, ours: Any, other: Any, factor: float, note: str = "") -> Claim:
+    """The paper says `ours` and `other` are alike: reproduced if the interval of the ratio lies within `factor`.
+
+    No difference seen is not enough: few replications would see none.
+
+    >>> judge_similar("a ≈ b", "alike", [1.0, 1.01, 0.99], [1.0, 1.0, 1.02], 1.5).verdict
+    <Verdict.REPRODUCED: 'reproduced'>
+    """
+    ratio, low, high = ratio_of_means(ours, other)
+    inside = 1 / factor < low and high < factor
+    outside = high < 1 / factor or low > factor
+    seen = "Within" if inside else "Outside" if outside else "Perhaps outside"
+    verdict = Verdict.REPRODUCED if inside else Verdict.NOT_REPRODUCED
+    return Claim(claim, paper, ratio, (low, high), verdict, f"{seen} a factor {factor:g}. {note}".strip())
+
+
 def write(result: Result, folder: Path, seconds: float = 0.0) -> None:
     """`folder`/NAME with result.json, tables as CSV, figures as PNG and SVG.
 

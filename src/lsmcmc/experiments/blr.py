@@ -1,0 +1,39 @@
+"""What Figure 4 and Table 3 share: the paper's Bayesian logistic regression on a3a, and its samplers' settings."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+import lsmcmc as ls
+
+DIM = 122
+SIGMAS = (0.5, 1.0, 2.0)  # those of Table 3; the paper does not say which Figure 4 has
+STEPS = {"SGLD": 1e-3, "pSGLD": 2e-3}
+MODEL = ls.models.logistic(DIM, prior=ls.models.gamma_prior(rate=1.0, scale=1e-2))
+
+
+@cache
+def posterior() -> ls.Posterior:
+    """Of the training part: U(x) = Σᵢ log(1 + exp(−yᵢ⟨dᵢ, x⟩)) + λ log‖x‖ + θ‖x‖, λ = 1, θ = 0.01."""
+    return ls.Posterior(MODEL.log_likelihood, MODEL.log_prior, data=ls.data.a3a().train)
+
+
+def starts(key: Array, num: int) -> Float[Array, "num d"]:
+    """From N(0, 1e-2 I): at the paper's x₀ = 0 its prior is singular."""
+    return jax.vmap(MODEL.init)(jax.random.split(key, num))
+
+
+def larger(sigma: float) -> float:
+    """What the paper multiplies the step size of a smoothed sampler by."""
+    return float((1 + 4 * sigma) ** 0.25)
+
+
+def residuals(positions: Any, X: Any, y: Any) -> Any:
+    """Rᵢ(x) = −yᵢ/(1 + exp(yᵢ⟨dᵢ, x⟩)) for each position: the gradient of −log p(yᵢ|dᵢ, x) is Rᵢdᵢ. In float64."""
+    from scipy.special import expit
+
+    X, y = np.asarray(X, np.float64), np.asarray(y, np.float64)
+    return -y * expit(-y * (np.asarray(positions, np.float64) @ X.T))
