@@ -48,6 +48,12 @@ def linear(*terms: tuple[Any, PyTree]) -> PyTree:
     return jax.tree.map(leafwise, *(tree for _, tree in terms))
 
 
+def sqrt(v: Array) -> Array:
+    """√v of an array, with derivative 0 where v is 0."""
+    positive = v > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, v, 1)), 0)
+
+
 def num_bytes(tree: PyTree) -> int:
     """Memory of the arrays (or shapes) in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
