@@ -252,7 +252,7 @@ def test_moments_of_long_runs_far_from_zero_keep_their_digits():
     running = ls.sample(ls.sgld(0.01), target, start, keep="moments", **options)
     np.testing.assert_allclose(running.mean(), stored.mean(), atol=2e-4)
     np.testing.assert_allclose(running.variance(), stored.variance(), rtol=2e-3)
-    assert running.totals.count.tolist() == [options["num_draws"]] * 2
+    assert running._totals.count.tolist() == [options["num_draws"]] * 2
 
 
 def test_moments_do_not_depend_on_the_chunks_to_the_last_bit():
@@ -364,8 +364,8 @@ def test_a_divergence_leaves_the_moments_of_what_was_finite():
         ls.sample(ls.sgld(0.05), diverging(), jnp.zeros(2), num_draws=5_000, chains=3, keep="moments")
     run = e.value.run
     assert np.isfinite(run.mean()).all()
-    assert run.totals.count[e.value.chain] == e.value.step - 1
-    assert run.totals.count.min() > 0
+    assert run._totals.count[e.value.chain] == e.value.step - 1
+    assert run._totals.count.min() > 0
 
 
 def test_the_step_of_a_divergence_does_not_depend_on_the_chunks():

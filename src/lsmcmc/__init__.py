@@ -18,7 +18,7 @@ from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
-from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, sghmc, sgld, sgnht, umcmc
+from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, recipe, sghmc, sgld, sgnht, umcmc
 from lsmcmc.sampling import sample
 
 __version__ = "0.1.0"
@@ -54,6 +54,7 @@ __all__ = [
     "ls_sgld",
     "models",
     "psgld",
+    "recipe",
     "sample",
     "sghmc",
     "sgld",

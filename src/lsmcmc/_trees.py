@@ -48,14 +48,21 @@ def linear(*terms: tuple[Any, PyTree]) -> PyTree:
     return jax.tree.map(leafwise, *(tree for _, tree in terms))
 
 
+def sqrt(v: Array) -> Array:
+    """√v of an array, with derivative 0 where v is 0."""
+    positive = v > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, v, 1)), 0)
+
+
 def num_bytes(tree: PyTree) -> int:
     """Memory of the arrays (or shapes) in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def all_finite(tree: PyTree) -> Array:
-    """Whether no number in it is NaN or infinite."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+    """Whether no floating-point number in it is NaN or infinite."""
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in floats]).all() if floats else jnp.asarray(True)
 
 
 def cast_like(x: PyTree, like: PyTree) -> PyTree:

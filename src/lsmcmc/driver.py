@@ -1,5 +1,6 @@
 """Python's side of the loop: how a run is cut into compiled calls, and what happens between them."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from lsmcmc.equation import Sampler
 from lsmcmc.keeping import Sums
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Plan, advance
 from lsmcmc.progress import Progress
+from lsmcmc.recording import Recording
 from lsmcmc.run import DivergenceError, Run
 
 _CALL_SECONDS = 0.5  # after which Python gets a look
@@ -90,60 +92,85 @@ class Cut:
         )
 
 
-def drive(job: Job, carry: list[Carry], cut: Cut, run: Run, progress: bool | None) -> Run:
+def drive(job: Job, carry: list[Carry], cut: Cut, recording: Recording, progress: bool | None) -> Run:
     """Call the compiled function until the run is done. Takes the carry out of its list, to hold the only one."""
-    now = carry.pop()
-    sums = _no_sums(job, now)
-    began = time.perf_counter()
+    chains = Chains(job, carry.pop(), recording)
     try:
-        sums, now, *_ = jax.block_until_ready(advance((job, now, cut.nothing()), sums))
-    except _checks.ContractError as error:
-        raise ValueError(str(error)) from error.__cause__
-    run.compile_seconds = time.perf_counter() - began
-    try:
+        chains.compile(cut.nothing())
         with Progress(cut.total, progress) as bar:
             for plan, step_sizes in cut:
-                began = time.perf_counter()
-                sums, after, kept, finite = jax.block_until_ready(advance((job, now, plan), sums))
-                cut.took(time.perf_counter() - began)
-                if not bool(finite.all()):
-                    _stop(job, now, plan, sums, run)
-                now = after
-                run.store(kept, step_sizes, now, int(plan.count), time.perf_counter() - began)
-                if run.is_block_end(job.slots):
-                    run.add(sums)
-                    sums = _no_sums(job, now)
+                cut.took(chains.advance(plan, step_sizes))
                 bar.advance(int(plan.count))
-    except (KeyboardInterrupt, ValueError) as error:
-        run.cut(sums)
-        error.run = run  # type: ignore[union-attr]
+    except _checks.ContractError as error:
+        raise ValueError(str(error)) from error.__cause__
+    except DivergenceError:
+        raise
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt, DivergenceError):  # what was interrupted goes before
+                chains.settle()
+        run = error.run = recording.run(chains.sums)  # type: ignore[union-attr]
         error.add_note(f"{run.num_draws} draws were made before; they are in this error's .run")
         raise
-    run.cut(sums)
-    return run
+    return recording.run(chains.sums)
 
 
-def _no_sums(job: Job, carry: Carry) -> Sums | None:
-    return None if job.keep.moments is None else jax.vmap(Sums.zero)(carry.sampler.position)
+class Chains:
+    """Where the chains are, and the call that is under way."""
 
+    def __init__(self, job: Job, now: Carry, recording: Recording):
+        self.job, self.now, self.recording = job, now, recording
+        self.sums = self._no_sums()
+        self.under_way: tuple[Plan, Any, float, Any] | None = None
 
-def _stop(job: Job, carry: Carry, plan: Plan, sums: Sums | None, run: Run) -> NoReturn:
-    """Find the step at which the first chain diverged, by halving; raise with what was drawn before it."""
+    def compile(self, nothing: Plan) -> None:
+        """A call of no steps."""
+        began = time.perf_counter()
+        self.sums, self.now, *_ = jax.block_until_ready(advance((self.job, self.now, nothing), self.sums))
+        self.recording.compile_seconds = time.perf_counter() - began
 
-    def to(count: int) -> Any:
-        shorter = eqx.tree_at(lambda p: p.count, plan, jnp.asarray(count, jnp.int32))
-        return advance((job, carry, shorter), _no_sums(job, carry))
+    def advance(self, plan: Plan, step_sizes: Any) -> float:
+        """One call; the seconds it took."""
+        began = time.perf_counter()
+        self.under_way = plan, step_sizes, began, advance((self.job, self.now, plan), self.sums)
+        return self.settle()
 
-    good, bad = 0, int(plan.count)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if bool(to(middle)[3].all()) else (good, middle)
-    _, before, kept, _ = to(good)
-    finite = np.asarray(to(bad)[3])
-    h = np.asarray(plan.step_sizes)
-    run.store(kept, h[:good][np.asarray(plan.slots)[:good] >= 0], before, good, 0.0)
-    run.cut(sums)
-    raise DivergenceError(run, int(np.flatnonzero(~finite)[0]), int(carry.step) + bad, float(h[bad - 1]))
+    def settle(self) -> float:
+        """Wait for the call that is under way, if there is one, and take what it made."""
+        if self.under_way is None:
+            return 0.0
+        plan, step_sizes, began, made = self.under_way
+        sums, after, kept, finite = jax.block_until_ready(made)
+        seconds, self.sums = time.perf_counter() - began, sums
+        if not bool(finite.all()):
+            self.under_way = None
+            self._stop(plan)
+        number = self.recording.num_draws + len(step_sizes)
+        is_full = self.job.keep.moments is not None and len(step_sizes) > 0 and number % self.job.slots == 0
+        fresh = self._no_sums() if is_full else sums
+        self.recording.take(kept, step_sizes, after, int(plan.count), seconds, sums if is_full else None)
+        self.under_way, self.now, self.sums = None, after, fresh
+        return seconds
+
+    def _no_sums(self) -> Sums | None:
+        return None if self.job.keep.moments is None else jax.vmap(Sums.zero)(self.now.sampler.position)
+
+    def _stop(self, plan: Plan) -> NoReturn:
+        """Find the step at which the first chain diverged, by halving; raise with what was drawn before it."""
+
+        def to(count: int) -> Any:
+            shorter = eqx.tree_at(lambda p: p.count, plan, jnp.asarray(count, jnp.int32))
+            return advance((self.job, self.now, shorter), self._no_sums())
+
+        good, bad = 0, int(plan.count)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if bool(to(middle)[3].all()) else (good, middle)
+        _, before, kept, _ = to(good)
+        chain = int(np.flatnonzero(~np.asarray(to(bad)[3]))[0])
+        h, step = np.asarray(plan.step_sizes), int(self.now.step) + bad
+        self.recording.take(kept, h[:good][np.asarray(plan.slots)[:good] >= 0], before, good, 0.0, None)
+        raise DivergenceError(self.recording.run(self.sums), chain, step, float(h[bad - 1]))
 
 
 def bytes_of_a_draw(like: Any, num_chains: int) -> int:

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import NDArray
 
 from lsmcmc import _trees
@@ -45,6 +45,10 @@ class Dynamics(eqx.Module):
         """What the particle carries besides its position; nothing by default."""
         del position, key, temperature
         return ()
+
+    def is_finite(self, state: PyTree) -> Bool[Array, ""]:
+        """Whether what the particle carries is finite; without it the run stops. For placeholders that are not."""
+        return _trees.all_finite(state)
 
     def noise(self, key: Array, like: PyTree) -> PyTree:
         """ε of one step: one standard normal per coordinate by default."""

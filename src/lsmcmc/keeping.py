@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees
+from lsmcmc.freezing import completed
 
 
 class Moments(eqx.Module):
@@ -20,8 +21,8 @@ class Moments(eqx.Module):
 
     With draws x₁ … x_D and weights wₜ, all 1 or with `weighted=True` the step sizes hₜ,
     mean = Σ wₜxₜ / Σ wₜ (the paper's φ̂) and variance = Σ wₜ(xₜ − mean)² / Σ wₜ. Draws are summed stably
-    (West 1979) in blocks, in two copies of the position in float32 at least, and blocks in float64, so a
-    run may have any number of draws. keep="moments" is the short form.
+    (West 1979) in blocks, in three copies of the position in float32 at least, and blocks in float64, so a
+    run may have any number of draws, and a mean that is large for its spread. keep="moments" is the short form.
 
     >>> Moments(weighted=True)
     Moments(weighted=True)
@@ -31,12 +32,16 @@ class Moments(eqx.Module):
 
 
 class Sums(eqx.Module):
-    """The running moments of one chain over a block of draws, short enough for float32."""
+    """The running moments of one chain over a block of draws, short enough for float32.
+
+    They are of x − `shift`, the block's first draw, so a position far from zero for its spread loses no digits.
+    """
 
     count: Int[Array, ""]
     weight: Float[Array, ""]
+    shift: PyTree
     mean: PyTree
-    squares: PyTree  # Σ w (x − mean)²
+    squares: PyTree  # Σ w (x − shift − mean)²
 
     @staticmethod
     def zero(position: PyTree) -> "Sums":
@@ -45,32 +50,29 @@ class Sums(eqx.Module):
         def zeros() -> PyTree:
             return jax.tree.map(lambda x: jnp.zeros(x.shape, _trees.wide(x.dtype)), position)
 
-        return Sums(jnp.zeros((), jnp.int32), jnp.zeros((), float), zeros(), zeros())
+        return Sums(jnp.zeros((), jnp.int32), jnp.zeros((), float), zeros(), zeros(), zeros())
 
-    def add(self, position: PyTree, weight: Float[Array, ""]) -> "Sums":
-        """One draw more. One of weight 0 changes nothing, and one that is not finite is not counted."""
-        weight = jnp.where(_trees.all_finite(position), weight, 0)
-        position = jax.tree.map(lambda x, m: jnp.where(weight > 0, x.astype(m.dtype), m), position, self.mean)
+    def add(self, position: PyTree, weight: Float[Array, ""], counted: Bool[Array, ""]) -> "Sums":
+        """One draw more; nothing where it is not to be `counted`. One of weight 0 leaves the mean as it is."""
+        weight, first = jnp.where(counted, weight, 0), counted & (self.count == 0)
         total = self.weight + weight
         share = jnp.where(total > 0, weight / jnp.where(total > 0, total, 1), 0)
+        shift = jax.tree.map(lambda x, s: jnp.where(first, x.astype(s.dtype), s), position, self.shift)
 
-        def off(x: Array, mean: Array) -> Array:
-            return x.astype(mean.dtype) - mean
+        def off(x: Array, s: Array, m: Array) -> Array:
+            return jnp.where(counted, x.astype(s.dtype) - s, m)  # x may be NaN, and 0 · NaN is NaN
 
-        mean = jax.tree.map(lambda m, x: m + share.astype(m.dtype) * off(x, m), self.mean, position)
+        x = jax.tree.map(off, position, shift, self.mean)
+        mean = jax.tree.map(lambda m, x: m + share.astype(m.dtype) * (x - m), self.mean, x)
         squares = jax.tree.map(
-            lambda s, x, old, new: s + weight.astype(s.dtype) * off(x, old) * off(x, new),
-            self.squares,
-            position,
-            self.mean,
-            mean,
+            lambda s, x, old, new: s + weight.astype(s.dtype) * (x - old) * (x - new), self.squares, x, self.mean, mean
         )
-        return Sums(self.count + (weight > 0).astype(self.count.dtype), total, mean, squares)
+        return Sums(self.count + counted.astype(self.count.dtype), total, shift, mean, squares)
 
 
 @dataclass
 class Totals:
-    """Moments over blocks, with a leading chain axis, in NumPy; in float64 from the second block on."""
+    """Moments over blocks in float64, with a leading chain axis, in NumPy."""
 
     count: NDArray[Any]
     weight: NDArray[Any]
@@ -81,7 +83,12 @@ class Totals:
     def of(sums: Sums) -> "Totals":
         """One block."""
         host = jax.tree.map(np.asarray, sums)
-        return Totals(host.count.astype(np.int64), host.weight.astype(np.float64), host.mean, host.squares)
+        return Totals(
+            host.count.astype(np.int64),
+            host.weight.astype(np.float64),
+            jax.tree.map(lambda s, m: s.astype(np.float64) + m, host.shift, host.mean),
+            jax.tree.map(lambda s: s.astype(np.float64), host.squares),
+        )
 
     def merge(self, other: "Totals") -> "Totals":
         """Both (Chan, Golub and LeVeque 1979)."""
@@ -92,11 +99,10 @@ class Totals:
             return values.reshape(-1, *[1] * (like.ndim - 1))
 
         def means(a: Any, b: Any) -> Any:
-            return a.astype(np.float64) + over(share, a) * (b.astype(np.float64) - a)
+            return a + over(share, a) * (b - a)
 
         def squares(a: Any, b: Any, mean: Any, new: Any) -> Any:
-            between = (new.astype(np.float64) - mean) ** 2
-            return a.astype(np.float64) + b + over(self.weight * share, a) * between
+            return a + b + over(self.weight * share, a) * (new - mean) ** 2
 
         return Totals(
             self.count + other.count,
@@ -106,15 +112,15 @@ class Totals:
         )
 
     def pooled(self) -> tuple[PyTree, PyTree]:
-        """Mean and variance over all chains; NaN before the first draw."""
+        """Mean and variance over all chains; NaN where no draw has weight."""
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = self.weight / self.weight.sum()
 
         def mean(x: Any) -> Any:
-            return np.tensordot(shares, x.astype(np.float64), 1)
+            return np.tensordot(shares, x, 1)
 
         def variance(x: Any, squares: Any) -> Any:
-            within = squares.sum(0, dtype=np.float64) / self.weight.sum() if self.weight.any() else np.nan
+            within = squares.sum(0) / self.weight.sum() if self.weight.any() else np.nan
             return within + mean((x - mean(x)) ** 2)
 
         return jax.tree.map(mean, self.mean), jax.tree.map(variance, self.mean, self.squares)
@@ -138,7 +144,7 @@ def _itself(position: PyTree) -> PyTree:
 _ITSELF = Partial(_itself)
 
 
-def as_keep(value: Any) -> Keep:
+def as_keep(value: Any, target: Any) -> Keep:
     """What `ls.sample(…, keep=)` asks for."""
     if value is None or (isinstance(value, str) and value == "draws"):
         return Keep(_ITSELF, None)
@@ -147,7 +153,7 @@ def as_keep(value: Any) -> Keep:
     if isinstance(value, Moments):
         return Keep(None, value)
     if callable(value):
-        return Keep(_checks.function("keep", value, "(position)"), None)
+        return Keep(_checks.function("keep", completed(value, target), "(position)"), None)
     raise ValueError(
         f"keep must be 'draws' (the default), 'moments', ls.Moments(weighted=True) or a function of the position, "
         f"got {value!r}."

@@ -79,10 +79,20 @@ class Job(eqx.Module):
         state, memory = jax.vmap(one_chain, in_axes=over)(carry.sampler, carry.estimator, noise, batch)
         return Carry(carry.keys, state, memory, carry.step + 1)
 
+    def finite(self, state: State) -> Bool[Array, " chains"]:
+        """Which chains are finite, in their position and in what the sampler remembers."""
+
+        def one_chain(state: State) -> Array:
+            own = _trees.all_finite((state.position, state.preconditioner))
+            return own & self.sampler.dynamics.is_finite(state.dynamics)
+
+        return jax.vmap(one_chain)(state)
+
     def record(self, kept: PyTree, sums: Any, slot: Array, state: State, h: Array) -> tuple[PyTree, Any]:
         """A draw of every chain, with the sampler's statistics, into its slot or into the moments; nothing for slot −1.
 
-        The condition is the same for all chains, so it stays a branch and costs nothing where nothing is kept.
+        The condition is the same for all chains, so it stays a branch and costs nothing where nothing is kept. Moments
+        stop for all chains when one is not finite, so they are of the draws before a divergence.
         """
 
         def write(kept: PyTree, sums: Any) -> tuple[PyTree, Any]:
@@ -90,7 +100,8 @@ class Job(eqx.Module):
                 drawn = jax.vmap(self._kept)(state)
                 kept = jax.tree.map(lambda k, d: jax.lax.dynamic_update_index_in_dim(k, d, slot, 0), kept, drawn)
             if self.keep.moments is not None:
-                sums = jax.vmap(Sums.add, in_axes=(0, 0, None))(sums, state.position, self.keep.weight(h))
+                add = jax.vmap(Sums.add, in_axes=(0, 0, None, None))
+                sums = add(sums, state.position, self.keep.weight(h), self.finite(state).all())
             return kept, sums
 
         return jax.lax.cond(slot >= 0, write, lambda kept, sums: (kept, sums), kept, sums)
@@ -141,7 +152,7 @@ def advance(
     inner = (carry, job.empty_slots(carry.sampler), sums)
     num_blocks, body = (plan.count, alone) if length == 1 else (-(-plan.count // length), block)
     carry, kept, sums = jax.lax.fori_loop(0, num_blocks, body, inner)
-    return sums, carry, kept, jax.vmap(_trees.all_finite)(carry.sampler.position)
+    return sums, carry, kept, job.finite(carry.sampler)
 
 
 def _block_length(ahead: PyTree) -> int:

@@ -11,6 +11,7 @@ from jax.tree_util import keystr
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from lsmcmc import _checks, _trees
+from lsmcmc.freezing import Completed, partition
 
 _CHUNK = 2048  # rows of data in memory at once when all of them are read
 
@@ -41,12 +42,27 @@ class Posterior(eqx.Module):
     log_prior: Callable[[PyTree], Float[Array, ""]]
     data: PyTree[Shaped[Array, " N ..."]]
     chunk_size: int = eqx.field(static=True)
+    fixed: PyTree  # the leaves of a position that `freeze` holds, None without
 
     def __init__(self, log_likelihood: Any, log_prior: Any, data: Any, *, chunk_size: int = _CHUNK):
         self.log_likelihood = _checks.function("log_likelihood", log_likelihood, "(position, batch)")
         self.log_prior = _checks.function("log_prior", log_prior, "(position)")
         self.data = _with_common_length(data)
         self.chunk_size = min(_checks.count("chunk_size", chunk_size), self.num_examples)
+        self.fixed = None
+
+    def freeze(self, position: PyTree, mask: PyTree) -> "Posterior":
+        """The posterior of the leaves of `position` where `mask` is True, given the others as they are there.
+
+        `mask` is a pytree prefix of the position. Positions of the new posterior have None at fixed leaves,
+        which may be of any dtype. `ls.sample(…, trainable=mask)` is the short form.
+
+        >>> whole = Posterior(lambda x, d: -0.5 * (d - x["a"] * x["b"]) ** 2, lambda x: -0.5 * x["a"] ** 2, jnp.ones(3))
+        >>> part = whole.freeze({"a": jnp.array(1.0), "b": jnp.array(2.0)}, {"a": True, "b": False})
+        >>> float(part.log_density({"a": jnp.array(0.5), "b": None}))
+        -0.125
+        """
+        return _frozen(self, lambda p: (p.log_likelihood, p.log_prior), position, mask)
 
     @property
     def num_examples(self) -> int:
@@ -123,10 +139,16 @@ class Target(eqx.Module):
 
     log_density_function: Callable[[PyTree], Float[Array, ""]]
     noise_scale: Float[Array, ""] | None
+    fixed: PyTree
 
     def __init__(self, log_density: Any, noise_scale: Any = None):
         self.log_density_function = _checks.function("log_density", log_density, "(position)")
         self.noise_scale = None if noise_scale is None else _checks.hyper("noise_scale", noise_scale)
+        self.fixed = None
+
+    def freeze(self, position: PyTree, mask: PyTree) -> "Target":
+        """The target of the leaves of `position` where `mask` is True, as `Posterior.freeze`."""
+        return _frozen(self, lambda t: (t.log_density_function,), position, mask)
 
     @property
     def num_examples(self) -> int:
@@ -140,6 +162,15 @@ class Target(eqx.Module):
     def gradient_noise(self, key: Array, like: PyTree) -> PyTree:
         """S ξ of one step; nothing without a `noise_scale`."""
         return () if self.noise_scale is None else _trees.scale(self.noise_scale, _trees.normal_like(key, like))
+
+
+def _frozen(target: Any, functions: Callable[[Any], tuple[Any, ...]], position: PyTree, mask: PyTree) -> Any:
+    """`target` with its functions completed by the fixed leaves."""
+    _, fixed = partition(position, mask)
+    fixed = jax.tree.map(lambda leaf: jnp.array(leaf) if isinstance(leaf, np.ndarray) else leaf, fixed)
+    held = fixed if target.fixed is None else eqx.combine(fixed, target.fixed)
+    completed = tuple(Completed(fn, fixed) for fn in functions(target))
+    return eqx.tree_at(lambda t: (*functions(t), t.fixed), target, (*completed, held), is_leaf=lambda x: x is None)
 
 
 def _with_common_length(data: PyTree) -> PyTree[Array]:

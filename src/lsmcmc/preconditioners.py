@@ -202,7 +202,7 @@ class RMSprop(Preconditioner):
         return self.gamma
 
     def _g(self, state: PyTree) -> PyTree:
-        return jax.tree.map(lambda v: 1 / (self.eps.astype(v.dtype) + _sqrt(v)), state)
+        return jax.tree.map(lambda v: 1 / (self.eps.astype(v.dtype) + _trees.sqrt(v)), state)
 
 
 class Product(Preconditioner):
@@ -346,12 +346,6 @@ def _is_smoother(node: Any) -> bool:
 
 def _is_preconditioner(node: Any) -> bool:
     return isinstance(node, Preconditioner)
-
-
-def _sqrt(v: Array) -> Array:
-    """√v with derivative 0 at 0, where V is zero because its gradient is."""
-    positive = v > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, v, 1)), 0)
 
 
 def _diagonal_of_jacobian(fn: Callable[[PyTree], PyTree], x: PyTree) -> PyTree:

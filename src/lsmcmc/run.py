@@ -1,7 +1,7 @@
 """What a run gives back: draws, summaries, predictions, and where to go on from."""
 
-import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
+from numpy.typing import NDArray
 
 from lsmcmc import _trees, diagnostics
-from lsmcmc.keeping import Keep, Sums, Totals
+from lsmcmc.freezing import completed
+from lsmcmc.keeping import Keep, Totals
 from lsmcmc.posterior import Posterior
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Run:
     """Draws of all chains and what is known about them.
 
@@ -26,74 +29,19 @@ class Run:
     compiled before), `num_steps` the steps of each chain in this run.
     """
 
-    def __init__(self, target: Any, keep: Keep, draws: PyTree, num_chains: int, num_draws: int, thin: int):
-        self.target, self.keep, self.thin = target, keep, thin
-        self._draws, self.num_chains, self.num_draws = draws, num_chains, num_draws
-        self.step_sizes = None if keep.fn is None else np.zeros(num_draws)
-        self.statistics: dict[str, Any] = {}
-        self.num_stored = 0
-        self.state: Any = None
-        self.totals: Totals | None = None
-        self.num_steps = 0
-        self.seconds = 0.0
-        self.compile_seconds = 0.0
-
-    @staticmethod
-    def empty(target: Any, like: PyTree, keep: Keep, num_chains: int, num_draws: int, thin: int) -> "Run":
-        """Room for the draws of a run, if the machine has it."""
-        needed = num_chains * num_draws * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
-        available = _physical_memory()
-        if available and needed > available:
-            raise ValueError(
-                f"{num_chains} chains of {num_draws} draws need {needed / 1e9:.1f} GB and this machine has "
-                f"{available / 1e9:.1f} GB. Write a larger thin, keep=function_of_the_position, or keep='moments'."
-            )
-        draws = jax.tree.map(lambda leaf: np.empty((num_chains, num_draws, *leaf.shape), leaf.dtype), like)
-        return Run(target, keep, draws, num_chains, num_draws, thin)
-
-    @property
-    def draws(self) -> PyTree:
-        """The kept draws, leading axes (chain, draw)."""
-        return None if self.keep.fn is None else self._draws
-
-    def store(self, drawn: PyTree, step_sizes: Any, state: Any, num_steps: int, seconds: float) -> None:
-        """Take the filled slots of one compiled call, and where it led."""
-        now = slice(self.num_stored, self.num_stored + len(step_sizes))
-
-        def put(held: Any, slots: Array) -> None:
-            held[:, now] = np.moveaxis(np.asarray(slots)[: len(step_sizes)], 0, 1)
-
-        if self.step_sizes is not None:
-            self.step_sizes[now] = step_sizes
-            draws, statistics = drawn
-            jax.tree.map(put, self._draws, draws)
-            for name, slots in statistics.items():
-                held = self.statistics.setdefault(name, np.empty((self.num_chains, self.num_draws), slots.dtype))
-                put(held, slots)
-        self.num_stored += len(step_sizes)
-        self.state = state
-        self.num_steps += num_steps
-        self.seconds += seconds
-
-    def is_block_end(self, block: int) -> bool:
-        """Whether the moments of a whole block are there to be added up."""
-        return self.keep.moments is not None and self.num_stored > 0 and self.num_stored % block == 0
-
-    def add(self, sums: Sums | None) -> None:
-        """The moments of a block more."""
-        if sums is not None and not any(leaf.is_deleted() for leaf in jax.tree.leaves(sums)):
-            block = Totals.of(sums)
-            self.totals = block if self.totals is None else self.totals.merge(block)
-
-    def cut(self, sums: Sums | None) -> None:
-        """The end: the moments of the last block, and no room for draws that were not made."""
-        self.add(sums)
-        self.num_draws = self.num_stored
-        if self.step_sizes is not None:
-            self.step_sizes = self.step_sizes[: self.num_draws]
-            self._draws, self.statistics = jax.tree.map(
-                lambda held: held[:, : self.num_draws], (self._draws, self.statistics)
-            )
+    target: Any
+    draws: PyTree
+    step_sizes: NDArray[np.float64] | None
+    statistics: dict[str, Any]
+    state: Any
+    num_chains: int
+    num_draws: int
+    thin: int
+    num_steps: int
+    seconds: float
+    compile_seconds: float
+    _keep: Keep
+    _totals: Totals | None
 
     def mean(self, weighted: bool = False) -> PyTree:
         """Posterior mean over chains and draws; with `weighted`, φ̂ = Σ hₜ xₜ / Σ hₜ (the paper, §4.1.1)."""
@@ -112,7 +60,7 @@ class Run:
         if self.draws is not None:
             return diagnostics.summarize(self.draws, self.step_sizes if weighted else None)
         mean, variance = self._moments(weighted)
-        return diagnostics.summarize_moments(mean, variance, self.totals)
+        return diagnostics.summarize_moments(mean, variance, self._totals)
 
     def predict(self, fn: Callable[..., PyTree], *args: Any, weighted: bool = False) -> PyTree:
         """The posterior average of `fn(position, *args)`, draw by draw, so that only the average is in memory.
@@ -128,8 +76,9 @@ class Run:
             raise ValueError("this run was stopped before its first draw, so there is nothing to average over.")
         assert self.step_sizes is not None  # there are draws
         weights = np.tile(self.step_sizes if weighted else np.ones(self.num_draws), self.num_chains)
+        shares = weights / (weights.sum() or np.nan)  # as `mean`, NaN where nothing has weight
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.draws)
-        return _average(fn, flat, jnp.asarray(weights / weights.sum(), float), args)
+        return _average(completed(fn, self.target), flat, jnp.asarray(shares, float), args)
 
     def to_arviz(self, log_likelihood: bool = False) -> Any:
         """The draws as ArviZ data, for its plots and statistics.
@@ -153,14 +102,14 @@ class Run:
                 jax.tree.map(lambda x: diagnostics.weighted_mean(x, weights), self.draws),
                 jax.tree.map(lambda x: diagnostics.weighted_variance(x, weights), self.draws),
             )
-        if self.keep.moments is None or weighted != self.keep.moments.weighted:
-            kept = self.keep.moments is not None and self.keep.moments.weighted
+        if self._keep.moments is None or weighted != self._keep.moments.weighted:
+            kept = self._keep.moments is not None and self._keep.moments.weighted
             raise ValueError(
                 f"this run kept moments with weighted={kept}; sample with keep=ls.Moments(weighted={weighted})."
             )
-        if self.totals is None:
+        if self._totals is None:
             raise ValueError("this run was stopped before its first draw, so it has no moments.")
-        return self.totals.pooled()
+        return self._totals.pooled()
 
     def __repr__(self) -> str:
         kept = "moments" if self.draws is None else f"{self.num_draws} draws"
@@ -200,10 +149,3 @@ def _average(fn: Any, positions: PyTree, weights: Float[Array, " D"], args: Any)
 @eqx.filter_jit
 def _pointwise(target: Posterior, draws: PyTree) -> Float[Array, "chain draw N"]:
     return jax.lax.map(lambda chain: jax.lax.map(target.pointwise_log_likelihood, chain), draws)
-
-
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # not offered by this system
-        return 0

@@ -7,6 +7,7 @@ from lsmcmc.dynamics import Overdamped
 from lsmcmc.equation import Sampler
 from lsmcmc.momentum import BAOAB, SGHMC, NoseHoover, Resampled, SymmetricNoseHoover, SymmetricSGHMC, UnderdampedExact
 from lsmcmc.preconditioners import Identity, Laplacian, RMSprop
+from lsmcmc.recipe import Recipe, as_map, half_square
 
 
 def sgld(step_size: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:
@@ -169,6 +170,49 @@ def sgnht(
     """
     form = {"euler": NoseHoover, "symmetric": SymmetricNoseHoover}[_integrator(integrator)]
     return Sampler(step_size, form(friction, per_leaf=per_leaf), preconditioner, temperature)
+
+
+def recipe(
+    D: Any,
+    Q: Any = None,
+    *,
+    step_size: Any,
+    auxiliary: Any = None,
+    energy: Any = None,
+    preconditioner: Any = Identity(),
+    temperature: Any = 1.0,
+) -> Sampler:
+    """A dynamics of your own by the complete recipe (Ma, Chen and Fox 2015, Eq. 3), stepped by Euler–Maruyama.
+
+        z' = z + h(−(D + Q)∇H(z) + TΓ(z)) + √(2hT) √D ε,   Γᵢ = Σⱼ ∂(D + Q)ᵢⱼ/∂zⱼ
+
+    z is the position x, or (x, a) with an `auxiliary(x)` that makes the first a; H = U(x) + `energy(x, a)`, by default
+    ½‖a‖². D, positive semi-definite, and Q, skew-symmetric, are arrays or functions of x, or of x and a: matrices over
+    the numbers of z in order, or in short form D's diagonal, and q for Q = [[0, −diag q], [diag q, 0]].
+    p ∝ exp(−H/T) is at rest as h → 0, whatever D and Q are: Γ comes by automatic differentiation. Biased by O(h).
+    Cost: one gradient, as many forward derivatives of D and Q as z has numbers; in matrix form also an
+    eigendecomposition. The examples are Riemannian Langevin dynamics and Riemannian HMC (their §4).
+
+    >>> import jax.numpy as jnp
+    >>> def metric(x):  # the diagonal of G(x)
+    ...     return 1 / (1 + x**2)
+    >>> sgrld = recipe(metric, step_size=0.01)
+    >>> sgrhmc = recipe(
+    ...     lambda x, r: jnp.concatenate([0 * x, metric(x)]),
+    ...     lambda x, r: jnp.sqrt(metric(x)),
+    ...     step_size=0.01,
+    ...     auxiliary=jnp.zeros_like,
+    ... )
+    """
+    if energy is not None and auxiliary is None:
+        raise ValueError("energy= is a function of (position, auxiliary): give auxiliary= too, such as jnp.zeros_like.")
+    dynamics = Recipe(
+        as_map("D", D),
+        None if Q is None else as_map("Q", Q),
+        None if auxiliary is None else _checks.function("auxiliary", auxiliary, "(position)"),
+        None if auxiliary is None else _checks.function("energy", energy or half_square, "(position, auxiliary)"),
+    )
+    return Sampler(step_size, dynamics, preconditioner, temperature)
 
 
 def _integrator(name: str) -> str:

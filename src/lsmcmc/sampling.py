@@ -10,10 +10,12 @@ from jaxtyping import Array, PyTree
 from lsmcmc import _checks
 from lsmcmc.driver import Cut, bytes_of_a_draw, drive, num_slots
 from lsmcmc.equation import Sampler
+from lsmcmc.freezing import partition
 from lsmcmc.gradients import GradientEstimator, choose
 from lsmcmc.keeping import as_keep, shape_kept
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Keys
 from lsmcmc.posterior import Posterior, Target
+from lsmcmc.recording import Recording
 from lsmcmc.run import Run
 
 _GENERATOR = "threefry2x32"  # a number depends on its key alone, however many are drawn together
@@ -36,6 +38,7 @@ def sample(
     keep: Any = None,
     progress: bool | None = None,
     chunk: int | None = None,
+    trainable: PyTree = None,
 ) -> Run:
     """Run chains of a sampler on a target, burn_in + thin × num_draws steps each.
 
@@ -45,7 +48,10 @@ def sample(
     `batch_size` (or `gradient`) says how ∇U is estimated. `keep` is what is stored: the draws
     (default), a function of the position, or "moments" for running mean and variance alone.
     `progress` shows a bar on a terminal (default), always, or never. `chunk` fixes how many steps
-    one compiled call makes at most; results do not depend on it.
+    one compiled call makes at most; results do not depend on it. `trainable` (True or False, or a pytree
+    prefix of them) samples some leaves of `position` and holds the others: `target.freeze(position, trainable)`
+    on the part that is left. Draws then have None at the fixed leaves; functions given to `keep` and to
+    `run.predict` get whole positions.
 
     The draws are a function of (seed, chain, step): the same for one seed on one machine, and chain
     k the same in a run of more chains up to rounding. A chain that leaves the finite numbers stops the
@@ -60,15 +66,27 @@ def sample(
     num_draws, burn_in = _checks.count("num_draws", num_draws), _checks.count("burn_in", burn_in, least=0)
     thin, chunk = _checks.count("thin", thin), _checks.count("chunk", MOST_STEPS if chunk is None else chunk)
     check_pieces(sampler, target)
-    estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep)
+    if trainable is not None:
+        target, position = _partly(target, position, trainable)
+    estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep, target)
     start = [_start(sampler, estimator, target, position, init, state, chains, seed)]
     num_chains, first = start[0].keys.noise.shape[0], int(start[0].step)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), start[0].sampler.position)
     like = shape_kept(kept, one)
     slots = num_slots(bytes_of_a_draw(like, num_chains))
     job = Job(sampler.without_schedules(), estimator, target, kept, slots)
-    run = Run.empty(target, like, kept, num_chains, num_draws, thin)
-    return drive(job, start, Cut(sampler, first, burn_in, thin, num_draws, slots, chunk), run, progress)
+    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk)
+    return drive(job, start, cut, Recording(target, kept, like, num_chains, num_draws, thin, start[0]), progress)
+
+
+def _partly(target: Any, position: PyTree, trainable: PyTree) -> tuple[Any, PyTree]:
+    """The target frozen where `trainable` is False, and the part of the position that is sampled."""
+    if position is None:
+        raise ValueError(
+            "trainable= needs position=, whose fixed leaves all chains share. With init= or state= write "
+            "frozen = posterior.freeze(position, mask), and sample that."
+        )
+    return target.freeze(position, trainable), partition(position, trainable)[0]
 
 
 def check_pieces(sampler: Any, target: Any) -> None:

@@ -51,8 +51,8 @@ def summarize_moments(mean: PyTree, variance: PyTree, totals: Any) -> Any:
     rows: dict[str, dict[str, float]] = {}
     per_chain, squares, count = _named(totals.mean), _named(totals.squares), int(totals.count.min())
     for (name, average), spread in zip(_named(mean).items(), _named(variance).values(), strict=True):
-        means = per_chain[name].astype(np.float64)
-        inside = (squares[name] / totals.weight.reshape(-1, *[1] * average.ndim)).mean(0)
+        means, weight = per_chain[name], totals.weight.reshape(-1, *[1] * average.ndim)
+        inside = (squares[name] / np.where(weight > 0, weight, np.nan)).mean(0)
         between = means.var(0, ddof=1) if len(means) > 1 else np.full(average.shape, np.nan)
         ratio = np.sqrt((count - 1) / count + between / np.where(inside > 0, inside, np.nan))
         for label, m, v, r in zip(
