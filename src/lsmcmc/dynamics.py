@@ -41,6 +41,11 @@ class Dynamics(eqx.Module):
     def check_schedules(self, step_sizes: NDArray[np.float64], temperatures: NDArray[np.float64]) -> None:
         """Refuse step sizes and temperatures that this dynamics cannot take."""
 
+    def planned(self, burn_in: int, thin: int, num_draws: int) -> "Dynamics":
+        """This dynamics for a run of that length; itself, unless it has a warm-up or cycles."""
+        del burn_in, thin, num_draws
+        return self
+
     def init(self, position: PyTree, key: Array, temperature: Float[Array, ""]) -> PyTree:
         """What the particle carries besides its position; nothing by default."""
         del position, key, temperature

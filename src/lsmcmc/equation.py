@@ -97,6 +97,10 @@ class Sampler(eqx.Module):
         self.reads_all_data = reads_all_data or dynamics.is_exact
         dynamics.check(self.preconditioner)
 
+    def planned(self, burn_in: int, thin: int, num_draws: int) -> "Sampler":
+        """This sampler for a run of that length."""
+        return eqx.tree_at(lambda s: s.dynamics, self, self.dynamics.planned(burn_in, thin, num_draws))
+
     def init(self, position: PyTree, *, key: Array) -> State:
         """The state at a position."""
         position = _checks.position(position)

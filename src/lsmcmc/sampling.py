@@ -66,6 +66,7 @@ def sample(
     num_draws, burn_in = _checks.count("num_draws", num_draws), _checks.count("burn_in", burn_in, least=0)
     thin, chunk = _checks.count("thin", thin), _checks.count("chunk", MOST_STEPS if chunk is None else chunk)
     check_pieces(sampler, target)
+    sampler = sampler.planned(burn_in, thin, num_draws)
     if trainable is not None:
         target, position = _partly(target, position, trainable)
     estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep, target)
