@@ -42,7 +42,7 @@ class Dynamics(eqx.Module):
         """Refuse step sizes and temperatures that this dynamics cannot take."""
 
     def planned(self, burn_in: int, thin: int, num_draws: int) -> "Dynamics":
-        """This dynamics for a run of that length; itself, unless it has a warm-up or cycles."""
+        """The dynamics for a run of that length; itself, unless it has a warm-up or cycles."""
         del burn_in, thin, num_draws
         return self
 

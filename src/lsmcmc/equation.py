@@ -98,7 +98,7 @@ class Sampler(eqx.Module):
         dynamics.check(self.preconditioner)
 
     def planned(self, burn_in: int, thin: int, num_draws: int) -> "Sampler":
-        """This sampler for a run of that length."""
+        """The sampler for a run of that length."""
         return eqx.tree_at(lambda s: s.dynamics, self, self.dynamics.planned(burn_in, thin, num_draws))
 
     def init(self, position: PyTree, *, key: Array) -> State:
