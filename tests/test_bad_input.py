@@ -298,7 +298,7 @@ def test_target_and_sampler_must_be_what_they_are():
 def test_unknown_words_name_the_known_ones():
     with refused(ValueError, r"scope must be one of 'leaf', 'global', got 'tensor'"):
         ls.Laplacian(1.0, scope="tensor")
-    with refused(ValueError, r"scheme must be one of 'iid', 'subset', 'epochs', got 'random'"):
+    with refused(ValueError, r"scheme must be one of 'iid', 'subset', 'epochs', 'blocks', got 'random'"):
         ls.Minibatch(2, scheme="random")
     with refused(ValueError, r"keep must be 'draws' .* got 'everything'"):
         run(keep="everything")

@@ -108,6 +108,99 @@ def test_passes_have_different_orders_and_leave_different_rows_over():
     assert len({tuple(sorted(set(range(23)) - set(pass_.tolist()))) for pass_ in rows}) > 5
 
 
+LENGTHS = [(7, 7, 3, 3), (1, 1, 5, 9), (1000, 30, 16, 64)]
+
+
+def pass_in_blocks(num, size, block, window, epochs=(0,)):
+    """The rows of some passes, in order."""
+    key, minibatch = jax.random.key(1), ls.Minibatch(size, "blocks", block=block, window=window)
+    steps = jnp.asarray(epochs)[:, None] * (num // size) + jnp.arange(num // size)
+    plan = jax.jit(jax.vmap(jax.vmap(lambda step: minibatch.plan(key, step, num))))
+    return np.asarray(plan(steps)).reshape(len(epochs), -1)
+
+
+@pytest.mark.parametrize(("num", "size", "block", "window"), LENGTHS)
+def test_a_pass_in_blocks_visits_every_row_at_most_once_and_all_that_fit(num, size, block, window):
+    passes = pass_in_blocks(num, size, block, window, epochs=(0, 3))
+    for rows in passes:
+        assert len(np.unique(rows)) == len(rows) == num // size * size
+        assert rows.min() >= 0
+        assert rows.max() < num
+    assert num < 10 or not np.array_equal(*passes)
+
+
+@pytest.mark.parametrize(("block", "window"), [(7, 91)])
+def test_a_window_has_rows_of_no_more_blocks_than_stated(block, window):
+    """Sorted rows of a window are a few runs of neighbours; of a pass in random order they are many."""
+
+    def most_runs(rows):
+        num_windows = -(-len(rows) // window)
+        parts = [np.sort(part) for part in np.array_split(rows, num_windows)]
+        return max(1 + (np.diff(part) > 1).sum() for part in parts)
+
+    rows = pass_in_blocks(1000, 1, block, window)[0]
+    allowed = window // block + 3  # blocks cut by the window's edges, and one that runs over the end of the data
+    assert most_runs(rows) <= allowed
+    assert most_runs(batches_of("epochs", 1000, 1, 1000).ravel()) > allowed
+    assert most_runs(pass_in_blocks(1000, 1, 1, window)[0]) > allowed
+
+
+def test_the_mean_over_every_start_of_the_blocks_is_the_full_gradient(x64):
+    """T5: each row is equally likely at each place, as the start of the first block is, whatever the blocks."""
+    posterior, X, y = linear_regression()
+    x = jnp.linspace(-1.0, 1.0, D)
+    exact = jax.grad(lambda x: 0.5 * jnp.sum((y - X @ x) ** 2) + 0.5 * jnp.sum(x**2))(x)
+    estimator, key = ls.Minibatch(2, "blocks", block=4, window=5), jax.random.key(0)
+
+    def answer(rows):
+        return ls.Oracle(posterior, estimator, (), estimator.fetch(posterior, rows, x)).gradient(x)
+
+    rows = jax.vmap(lambda step: estimator.plan(key, step, 6))(jnp.arange(6, dtype=jnp.int32))
+    starts = (rows[:, None] + jnp.arange(6, dtype=jnp.int32)[:, None]) % 6  # (step, start, place)
+    for gradients in jax.vmap(jax.vmap(answer))(starts):
+        np.testing.assert_allclose(gradients.mean(0), exact, rtol=1e-12)
+
+
+PLACES = jnp.asarray([0, 2, 5])
+
+
+def rows_at_places(fn, count=6_000):
+    """(pass, place) of 6 rows in blocks of 4 with windows of 5."""
+    return np.asarray(jax.jit(jax.vmap(fn))(jax.random.split(jax.random.key(2), count)))
+
+
+def test_every_row_is_equally_likely_at_every_place_of_a_pass_in_blocks():
+    minibatch = ls.Minibatch(1, "blocks", block=4, window=5)
+    rows = rows_at_places(lambda key: jax.vmap(lambda step: minibatch.plan(key, step, 6)[0])(PLACES))
+    for place in range(3):
+        check_frequencies(rows[:, place : place + 1], {(row,): 1 / 6 for row in range(6)})
+
+
+def test_without_a_random_start_the_rows_left_over_by_the_blocks_would_come_late():
+    rows = rows_at_places(lambda key: shuffling.block_of(key, shuffling.windowed(key, PLACES, 6, 5), 6, 4))
+    with pytest.raises(AssertionError):
+        check_frequencies(rows[:, :1], {(row,): 1 / 6 for row in range(6)})
+
+
+def test_pairs_in_a_window_as_long_as_the_data_are_as_likely_as_in_any_pass():
+    key, plan = jax.random.key(5), ls.Minibatch(2, "blocks", block=2, window=6).plan
+    rows = np.asarray(jax.jit(jax.vmap(lambda step: plan(key, step, 6)))(3 * jnp.arange(10_000)))
+    check_frequencies(np.sort(rows, axis=1), dict.fromkeys(BATCHES["subset"], 1 / 15))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block": 5}, "block and window belong to scheme='blocks'; leave them out for scheme='iid'"),
+        ({"scheme": "blocks", "block": 8, "window": 4}, "window must be at least block, got window=4 and block=8"),
+        ({"scheme": "blocks", "window": 0}, "window must be at least 1, got 0"),
+    ],
+)
+def test_lengths_of_blocks_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ls.Minibatch(2, **options)
+
+
 @pytest.mark.parametrize("size", [1, 3, 6])
 def test_a_subset_has_no_row_twice(size):
     rows = batches_of("subset", 500, size=size)

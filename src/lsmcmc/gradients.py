@@ -21,6 +21,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from lsmcmc import _checks, _trees, shuffling
 from lsmcmc.posterior import Posterior, Target
 
+_BLOCK, _WINDOW = 2**10, 2**16  # rows
+
 
 class GradientEstimator(eqx.Module):
     """What every estimator offers. The key given to `plan` is the chain's own; it is the same at every step."""
@@ -73,22 +75,38 @@ class Minibatch(GradientEstimator):
 
     `scheme` says how rows are drawn: "iid" with replacement; "subset" without replacement within a
     batch (the paper's Algorithm 1), every subset equally likely; "epochs" in reshuffled passes, each
-    row at most once a pass and the N mod B rows left over different ones every time. All are
-    unbiased. Cost per step: O(B), "subset" O(B²) small integers; never O(N). With `shared=True` all
-    chains see the same batches.
+    row at most once a pass and the N mod B rows left over different ones every time; "blocks" in
+    passes for data on disk: blocks of `block` consecutive rows (1,024) come in a new order, shuffled
+    within windows of at most `window` rows (65,536), so that a batch has rows of several blocks and a
+    disk reads nearly in order. All are unbiased. With "blocks" alone the spread of the estimate depends
+    on the order of the data: rows sorted by label want a window of many blocks. Cost per step: O(B),
+    "subset" O(B²) small integers; never O(N). With `shared=True` all chains see the same batches.
 
     >>> Minibatch(32, scheme="epochs").batch_size
     32
+    >>> Minibatch(32, scheme="blocks", block=100, window=1_000).window
+    1000
     """
 
     batch_size: int = eqx.field(static=True)
     scheme: str = eqx.field(static=True)
     shared: bool = eqx.field(static=True)
+    block: int | None = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)
 
-    def __init__(self, batch_size: int, scheme: str = "iid", *, shared: bool = False):
+    def __init__(
+        self,
+        batch_size: int,
+        scheme: str = "iid",
+        *,
+        shared: bool = False,
+        block: int | None = None,
+        window: int | None = None,
+    ):
         self.batch_size = _checks.count("batch_size", batch_size)
         self.scheme = _checks.choice("scheme", scheme, tuple(shuffling.SCHEMES))
         self.shared = bool(shared)
+        self.block, self.window = _block_and_window(scheme, block, window)
 
     def check(self, target: Posterior | Target) -> None:
         """Refuse a target without data, or with fewer rows than a batch."""
@@ -105,7 +123,8 @@ class Minibatch(GradientEstimator):
 
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Int[Array, " B"]:
         """The rows of this step's batch."""
-        return shuffling.SCHEMES[self.scheme](key, step, self.batch_size, num_examples)
+        lengths = {} if self.block is None else {"block": self.block, "window": self.window}
+        return shuffling.SCHEMES[self.scheme](key, step, self.batch_size, num_examples, **lengths)
 
     def fetch(self, target: Posterior, rows: Int[Array, " B"], like: PyTree) -> PyTree:
         """Those rows of the data."""
@@ -115,6 +134,19 @@ class Minibatch(GradientEstimator):
     def potential(self, target: Posterior, batch: PyTree, position: PyTree) -> Float[Array, ""]:
         """−log p(x) − (N/B) Σ log p(dᵢ | x)."""
         return target.potential(position, batch)
+
+
+def _block_and_window(scheme: str, block: int | None, window: int | None) -> tuple[int | None, int | None]:
+    """The lengths of the scheme that has them."""
+    if scheme != "blocks":
+        if block is not None or window is not None:
+            raise ValueError(f"block and window belong to scheme='blocks'; leave them out for scheme={scheme!r}.")
+        return None, None
+    block = _checks.count("block", _BLOCK if block is None else block)
+    window = _checks.count("window", max(_WINDOW, block) if window is None else window)
+    if window < block:
+        raise ValueError(f"window must be at least block, got window={window} and block={block}; take several blocks.")
+    return block, window
 
 
 class FullBatch(GradientEstimator):
