@@ -14,6 +14,7 @@ from lsmcmc.dynamics import Dynamics, Overdamped
 from lsmcmc.equation import Info, Sampler, State
 from lsmcmc.gradients import FullBatch, FunctionOracle, GradientEstimator, Minibatch, Oracle
 from lsmcmc.keeping import Moments
+from lsmcmc.lowrank import LowRank
 from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
@@ -32,6 +33,7 @@ __all__ = [
     "Identity",
     "Info",
     "Laplacian",
+    "LowRank",
     "Minibatch",
     "Moments",
     "Oracle",

@@ -30,6 +30,11 @@ def add(x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(jnp.add, x, y)
 
 
+def times(x: PyTree, y: PyTree) -> PyTree:
+    """Coordinate by coordinate."""
+    return jax.tree.map(jnp.multiply, x, y)
+
+
 def scale(a: Array, x: PyTree) -> PyTree:
     """a·x, the number cast to each leaf's dtype."""
     return jax.tree.map(lambda leaf: a.astype(leaf.dtype) * leaf, x)

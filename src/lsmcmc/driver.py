@@ -15,6 +15,7 @@ from lsmcmc import _checks, _trees, schedules
 from lsmcmc.equation import Sampler
 from lsmcmc.keeping import Sums
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Plan, advance
+from lsmcmc.lowrank import stride
 from lsmcmc.progress import Progress
 from lsmcmc.recording import Recording
 from lsmcmc.run import DivergenceError, Run
@@ -33,12 +34,23 @@ def num_slots(bytes_of_a_draw: int) -> int:
 class Cut:
     """How a run is cut into compiled calls. Where the cuts are changes no number.
 
-    A call ends when its slots are full, at the same draws in every run, so moments are the same to the last bit.
+    A call ends when its slots are full, at the same draws in every run, so moments are the same to the last bit; and
+    at each draw that is held for the covariance, of `rank` and more.
     """
 
-    def __init__(self, sampler: Sampler, first: int, burn_in: int, thin: int, num_draws: int, slots: int, chunk: int):
+    def __init__(
+        self,
+        sampler: Sampler,
+        first: int,
+        burn_in: int,
+        thin: int,
+        num_draws: int,
+        slots: int,
+        chunk: int,
+        rank: int = 0,
+    ):
         self.sampler, self.first, self.burn_in, self.thin = sampler, first, burn_in, thin
-        self.slots, self.fixed = slots, chunk < MOST_STEPS
+        self.slots, self.rank, self.fixed = slots, rank, chunk < MOST_STEPS
         self.next_count = min(chunk, MOST_STEPS) if self.fixed else 1
         self.total = burn_in + thin * num_draws
         if first + self.total >= 2**31:
@@ -57,8 +69,9 @@ class Cut:
         """The plan of each call, with the step sizes of the draws it keeps."""
         done = 0
         while done < self.total:
-            full = (max(0, done - self.burn_in) // self.thin // self.slots + 1) * self.slots
-            count = min(self.next_count, self.burn_in + self.thin * full - done, self.total - done)
+            made = max(0, done - self.burn_in) // self.thin
+            end = min(made + each - made % each for each in (self.slots, *self._stride(made)))
+            count = min(self.next_count, self.burn_in + self.thin * end - done, self.total - done)
             after_burn_in = np.arange(done + 1, done + count + 1) - self.burn_in
             number = after_burn_in // self.thin - 1
             kept = (after_burn_in > 0) & (after_burn_in % self.thin == 0)
@@ -72,6 +85,9 @@ class Cut:
         if not self.fixed:
             wanted = self.next_count * _CALL_SECONDS / max(seconds, 1e-9)
             self.next_count = int(np.clip(wanted, 1, min(8 * self.next_count, MOST_STEPS)))
+
+    def _stride(self, made: int) -> tuple[int, ...]:
+        return (stride(made + 1, self.rank),) if self.rank else ()
 
     def _schedules(self, steps: NDArray[np.int64]) -> list[NDArray[np.float64]]:
         h, temperature = (
@@ -149,11 +165,13 @@ class Chains:
         is_full = self.job.keep.moments is not None and len(step_sizes) > 0 and number % self.job.slots == 0
         fresh = self._no_sums() if is_full else sums
         self.recording.take(kept, step_sizes, after, int(plan.count), seconds, sums if is_full else None)
+        if int(plan.count) and int(plan.slots[int(plan.count) - 1]) >= 0:
+            self.recording.hold(after)
         self.under_way, self.now, self.sums = None, after, fresh
         return seconds
 
     def _no_sums(self) -> Sums | None:
-        return None if self.job.keep.moments is None else jax.vmap(Sums.zero)(self.now.sampler.position)
+        return self.job.keep.no_sums(self.now.sampler.position)
 
     def _stop(self, plan: Plan) -> NoReturn:
         """Find the step at which the first chain diverged, by halving; raise with what was drawn before it."""

@@ -1,4 +1,4 @@
-"""What a run keeps of its draws: themselves, a function of them, or running moments."""
+"""What a run keeps of its draws: themselves, a function of them, the last one, or running moments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,18 +17,42 @@ from lsmcmc.freezing import completed
 
 
 class Moments(eqx.Module):
-    """Running mean and variance of the position, without storing draws: `ls.sample(…, keep=ls.Moments())`.
+    """Running mean and variance without storing draws: of the position, or of `of(position, *args)`.
 
-    With draws x₁ … x_D and weights wₜ, all 1 or with `weighted=True` the step sizes hₜ,
-    mean = Σ wₜxₜ / Σ wₜ (the paper's φ̂) and variance = Σ wₜ(xₜ − mean)² / Σ wₜ. Draws are summed stably
-    (West 1979) in blocks, in three copies of the position in float32 at least, and blocks in float64, so a
-    run may have any number of draws, and a mean that is large for its spread. keep="moments" is the short form.
+    With draws x₁ … x_D (or values of `of`, a predictive function say) and weights wₜ, all 1 or with `weighted=True`
+    the step sizes hₜ, mean = Σ wₜxₜ / Σ wₜ (the paper's φ̂) and variance = Σ wₜ(xₜ − mean)² / Σ wₜ. They are summed
+    stably (West 1979) in blocks, in three copies of x in float32 at least, and blocks in float64, so a run may
+    have any number of draws, and a mean that is large for its spread. keep="moments" is short for `Moments()`.
 
-    >>> Moments(weighted=True)
-    Moments(weighted=True)
+    With a `rank` K the run also holds between K and 2K draws of each chain, evenly spread over it, in the memory
+    of the host, and `run.covariance()` is the covariance that they and the variance make (`ls.LowRank`).
+
+    >>> import jax.numpy as jnp, lsmcmc as ls
+    >>> target = ls.Target(lambda x: -0.5 * jnp.sum(x**2))
+    >>> keep = Moments(lambda x, inputs: inputs @ x, jnp.eye(3))
+    >>> ls.sample(ls.lmc(0.1), target, jnp.zeros(3), num_draws=10, keep=keep).mean().shape
+    (3,)
     """
 
-    weighted: bool = eqx.field(static=True, default=False)
+    of: Callable[..., PyTree] | None
+    args: tuple[PyTree, ...]  # data
+    weighted: bool = eqx.field(static=True)
+    rank: int = eqx.field(static=True)
+
+    def __init__(self, of: Any = None, *args: PyTree, weighted: bool = False, rank: int = 0):
+        self.of = None if of is None else _checks.function("of", of, "(position, *args)")
+        self.args = jax.tree.map(lambda leaf: _checks.array("args of Moments", leaf), args)
+        self.weighted = bool(weighted)
+        self.rank = _checks.count("rank", rank, least=0)
+        if self.rank and (self.weighted or of is not None):
+            raise ValueError(
+                "rank= is for the covariance of the position, each draw counting alike: "
+                "leave out weighted=True and the function, or run again with rank alone."
+            )
+
+    def value(self, position: PyTree) -> PyTree:
+        """What is averaged."""
+        return position if self.of is None else jax.tree.map(jnp.asarray, self.of(position, *self.args))
 
 
 class Sums(eqx.Module):
@@ -127,10 +151,22 @@ class Totals:
 
 
 class Keep(eqx.Module):
-    """What the loop does with a draw: `fn` of it is stored, or `moments` of it are kept."""
+    """What the loop does with a draw: `fn` of it is stored, or `moments` of it are kept, or nothing: the last stays."""
 
     fn: Callable[[PyTree], PyTree] | None
     moments: Moments | None
+
+    @property
+    def rank(self) -> int:
+        """How many draws are held for the covariance, at least."""
+        return 0 if self.moments is None else self.moments.rank
+
+    def no_sums(self, positions: PyTree) -> "Sums | None":
+        """The moments of every chain before the first draw."""
+        if self.moments is None:
+            return None
+        value = self.moments.value
+        return jax.vmap(lambda x: Sums.zero(jax.eval_shape(value, x)))(positions)
 
     def weight(self, step_size: Float[Array, ""]) -> Float[Array, ""]:
         """A draw's weight in the moments."""
@@ -148,20 +184,25 @@ def as_keep(value: Any, target: Any) -> Keep:
     """What `ls.sample(…, keep=)` asks for."""
     if value is None or (isinstance(value, str) and value == "draws"):
         return Keep(_ITSELF, None)
+    if isinstance(value, str) and value == "last":
+        return Keep(None, None)
     if value is Moments or (isinstance(value, str) and value == "moments"):
         return Keep(None, Moments())
     if isinstance(value, Moments):
-        return Keep(None, value)
+        of = None if value.of is None else _checks.function("of", completed(value.of, target), "(position, *args)")
+        return Keep(None, eqx.tree_at(lambda m: m.of, value, of, is_leaf=lambda leaf: leaf is None))
     if callable(value):
         return Keep(_checks.function("keep", completed(value, target), "(position)"), None)
     raise ValueError(
-        f"keep must be 'draws' (the default), 'moments', ls.Moments(weighted=True) or a function of the position, "
+        "keep must be 'draws' (the default), 'last', 'moments', ls.Moments(…) or a function of the position, "
         f"got {value!r}."
     )
 
 
 def shape_kept(keep: Keep, position: PyTree) -> PyTree:
     """Shapes of what is stored of one draw; raises where `fn` fails or returns nothing."""
+    if keep.moments is not None:
+        _floating(jax.eval_shape(keep.moments.value, position))
     if keep.fn is None:
         return ()
     if keep.fn is _ITSELF:
@@ -170,3 +211,14 @@ def shape_kept(keep: Keep, position: PyTree) -> PyTree:
     if not jax.tree.leaves(like):
         raise ValueError("keep(position) returned nothing to store; return an array or a pytree of arrays.")
     return like
+
+
+def _floating(like: PyTree) -> None:
+    """Moments are of numbers."""
+    if not jax.tree.leaves(like):
+        raise ValueError(
+            "the function given to Moments returned nothing to average; return an array or a pytree of them."
+        )
+    for leaf in jax.tree.leaves(like):
+        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            raise ValueError(f"the function given to Moments must return real numbers, got {leaf.dtype}; cast it.")

@@ -101,7 +101,8 @@ class Job(eqx.Module):
                 kept = jax.tree.map(lambda k, d: jax.lax.dynamic_update_index_in_dim(k, d, slot, 0), kept, drawn)
             if self.keep.moments is not None:
                 add = jax.vmap(Sums.add, in_axes=(0, 0, None, None))
-                sums = add(sums, state.position, self.keep.weight(h), self.finite(state).all())
+                values = jax.vmap(self.keep.moments.value)(state.position)
+                sums = add(sums, values, self.keep.weight(h), self.finite(state).all())
             return kept, sums
 
         return jax.lax.cond(slot >= 0, write, lambda kept, sums: (kept, sums), kept, sums)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from lsmcmc.keeping import Keep, Sums, Totals
+from lsmcmc.lowrank import Spread
 from lsmcmc.run import Run
 
 
@@ -20,10 +21,11 @@ class Recording:
     def __init__(self, target: Any, keep: Keep, like: PyTree, num_chains: int, num_draws: int, thin: int, state: Any):
         self.target, self.keep, self.num_chains, self.thin = target, keep, num_chains, thin
         self.room = _room(like, num_chains, num_draws)
-        self.step_sizes = np.zeros(0 if keep.fn is None else num_draws)
+        self.step_sizes = np.zeros(num_draws if keep.fn is not None else 1)
         self.statistics: dict[str, Any] = {}
         self.state = state
         self.totals: Totals | None = None
+        self.spread = Spread(keep.rank) if keep.rank else None
         self.num_draws = self.num_steps = 0
         self.seconds = self.compile_seconds = 0.0
 
@@ -36,7 +38,9 @@ class Recording:
         def put(held: Any, slots: Any) -> None:
             held[:, self.num_draws : end] = np.moveaxis(np.asarray(slots)[: len(step_sizes)], 0, 1)
 
-        if self.keep.fn is not None:
+        if self.keep.fn is None:
+            self.step_sizes[: len(step_sizes)] = step_sizes[-1:]
+        else:
             self.step_sizes[self.num_draws : end] = step_sizes
             draws, statistics = drawn
             jax.tree.map(put, self.room, draws)
@@ -48,18 +52,28 @@ class Recording:
         self.num_steps += num_steps
         self.seconds += seconds
 
+    def hold(self, state: Any) -> None:
+        """The draw at which a call ended, if it is one of those that the covariance is made of."""
+        if self.spread is not None:
+            self.spread.take(self.num_draws, state.sampler.position)
+
     def run(self, sums: Sums | None) -> Run:
         """The run so far; `sums` are the moments of the block that is not full."""
         totals = self._and(sums)
-        if self.keep.fn is None:
+        draws: Any
+        statistics: dict[str, Any]
+        if self.keep.moments is not None:
             num_draws, draws, statistics = 0 if totals is None else int(totals.count.min()), None, {}
+        elif self.keep.fn is None:  # the last alone
+            num_draws, statistics = min(self.num_draws, 1), {}
+            draws = jax.tree.map(lambda x: np.asarray(x)[:, np.newaxis][:, :num_draws], self.state.sampler.position)
         else:
             num_draws = self.num_draws
             draws, statistics = jax.tree.map(lambda held: held[:, :num_draws], (self.room, self.statistics))
         return Run(
             target=self.target,
             draws=draws,
-            step_sizes=None if self.keep.fn is None else self.step_sizes[:num_draws],
+            step_sizes=None if draws is None else self.step_sizes[:num_draws],
             statistics=statistics,
             state=self.state,
             num_chains=self.num_chains,
@@ -70,6 +84,7 @@ class Recording:
             compile_seconds=self.compile_seconds,
             _keep=self.keep,
             _totals=totals,
+            _spread=self.spread,
         )
 
     def _and(self, sums: Sums | None) -> Totals | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lsmcmc import _trees, diagnostics
 from lsmcmc.freezing import completed
 from lsmcmc.keeping import Keep, Totals
+from lsmcmc.lowrank import LowRank, Spread, low_rank
 from lsmcmc.posterior import Posterior
 
 
@@ -42,6 +43,7 @@ class Run:
     compile_seconds: float
     _keep: Keep
     _totals: Totals | None
+    _spread: Spread | None
 
     def mean(self, weighted: bool = False) -> PyTree:
         """Posterior mean over chains and draws; with `weighted`, φ̂ = Σ hₜ xₜ / Σ hₜ (the paper, §4.1.1)."""
@@ -50,6 +52,14 @@ class Run:
     def variance(self, weighted: bool = False) -> PyTree:
         """Posterior variance over chains and draws."""
         return self._moments(weighted)[1]
+
+    def covariance(self) -> LowRank:
+        """The posterior covariance as a low-rank matrix and a diagonal, of a run with keep=ls.Moments(rank=…)."""
+        if self._spread is None:
+            raise ValueError("covariance() needs keep=ls.Moments(rank=K); of stored draws write numpy.cov.")
+        if self.num_chains * len(self._spread.held) < 2:
+            raise ValueError("this run held fewer than two draws, and a covariance needs two.")
+        return low_rank(self.mean(), self.variance(), self._spread.stacked())
 
     def summary(self, weighted: bool = False) -> Any:
         """A table with a row per component: mean, sd, quantiles, ESS and R-hat (`diagnostics.summarize`).

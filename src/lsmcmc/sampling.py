@@ -46,7 +46,8 @@ def sample(
     of a key or a pytree with a leading chain axis; or `state` is the `run.state` of an earlier run,
     which goes on as if it had not stopped. `seed` is a whole number (0 by default) or a key.
     `batch_size` (or `gradient`) says how ∇U is estimated. `keep` is what is stored: the draws
-    (default), a function of the position, or "moments" for running mean and variance alone.
+    (default), a function of the position, "last" for the last draw alone, or "moments" for running mean and
+    variance (`ls.Moments` for those of a function, and for a covariance).
     `progress` shows a bar on a terminal (default), always, or never. `chunk` fixes how many steps
     one compiled call makes at most; results do not depend on it. `trainable` (True or False, or a pytree
     prefix of them) samples some leaves of `position` and holds the others: `target.freeze(position, trainable)`
@@ -76,7 +77,7 @@ def sample(
     like = shape_kept(kept, one)
     slots = num_slots(bytes_of_a_draw(like, num_chains))
     job = Job(sampler.without_schedules(), estimator, target, kept, slots)
-    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk)
+    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk, kept.rank)
     return drive(job, start, cut, Recording(target, kept, like, num_chains, num_draws, thin, start[0]), progress)
 
 
