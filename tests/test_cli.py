@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import lsmcmc as ls
 from lsmcmc import cli, experiments
 from lsmcmc.experiments import Claim, Result, Verdict
 
@@ -132,3 +133,11 @@ def test_as_a_process_table_1_is_reproduced(tmp_path):
     assert done.stdout.count("paper inconsistent") == 5
     assert (tmp_path / "table1/gamma2.csv").is_file()
     assert "\r" not in done.stderr  # no progress bar where nobody watches
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no network"), ls.data.ChecksumError("not the published file")])
+def test_data_that_cannot_be_had_are_an_error_in_one_line(fakes, tmp_path, error):
+    fakes["one"].error = error
+    done = run("reproduce", "one", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert done.stderr == f"Error: {error}\n"

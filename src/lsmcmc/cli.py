@@ -70,9 +70,14 @@ def reproduce(
         return
     chosen = _chosen(names or ["all"])
     _make(out)
+    from lsmcmc.data import ChecksumError
+
     try:
         for name in chosen:
             _reproduce_one(name, out, quick=not full, seed=seed)
+    except (OSError, ChecksumError) as error:  # data that cannot be had, a full disk: the message says it all
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command continues with what is not finished.", err=True)
         raise typer.Exit(_INTERRUPTED) from None

@@ -2,6 +2,7 @@
 
 from lsmcmc.data._a3a import a3a
 from lsmcmc.data._dataset import Dataset
+from lsmcmc.data._fetch import ChecksumError
 from lsmcmc.data._mnist import mnist
 
-__all__ = ["Dataset", "a3a", "mnist"]
+__all__ = ["ChecksumError", "Dataset", "a3a", "mnist"]

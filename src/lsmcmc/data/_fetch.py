@@ -55,6 +55,10 @@ class PublishedFile:
         return f"{self.checksum} of the unzipped content" if self.gzipped else self.checksum
 
 
+class ChecksumError(ValueError):
+    """A file whose content is not what was published."""
+
+
 def fetch(file: PublishedFile) -> bytes:
     """The content of `file`, its checksum verified on every call.
 
@@ -76,7 +80,7 @@ def _from_folder(file: PublishedFile, folder: Path) -> bytes:
     try:
         return _read(path, file)
     except ValueError as error:
-        raise ValueError(
+        raise ChecksumError(
             f"{error} Replace it by the file from {_any_of(file.urls)}, or unset {FOLDER_VARIABLE} to download it."
         ) from None
 
@@ -128,7 +132,7 @@ def _read(path: Path, file: PublishedFile, source: str = "") -> bytes:
     algorithm = file.checksum.partition(":")[0]
     found = f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
     if found != file.checksum:
-        raise ValueError(
+        raise ChecksumError(
             f"{source or path} is not the published {file.name} (truncated, corrupted, or another version): "
             f"{len(content):,} {'unzipped ' if zipped else ''}bytes with checksum {found}, "
             f"it should be {file.checksum}."
