@@ -7,6 +7,7 @@ dynamics.py         how a unit-mass particle moves
 equation.py         the one equation: a dynamics seen through a preconditioner
 samplers.py         names for compositions
 sampling.py         `ls.sample`; its compiled half is loop.py, its Python half driver.py
+runs/               a run on disk
 """
 
 from lsmcmc import data, diagnostics, models, smoothing, theory
@@ -19,6 +20,7 @@ from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
+from lsmcmc.runs import RunWarning, load
 from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, recipe, sghmc, sgld, sgnht, umcmc
 from lsmcmc.sampling import sample
 
@@ -44,6 +46,7 @@ __all__ = [
     "Product",
     "RMSprop",
     "Run",
+    "RunWarning",
     "Sampler",
     "State",
     "Target",
@@ -52,6 +55,7 @@ __all__ = [
     "diagnostics",
     "laplacian_smoothing",
     "lmc",
+    "load",
     "ls_psgld",
     "ls_sgld",
     "models",

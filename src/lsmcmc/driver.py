@@ -23,6 +23,7 @@ from lsmcmc.run import DivergenceError, Run
 _CALL_SECONDS = 0.5  # after which Python gets a look
 _DRAW_BYTES = 2**25  # of draws waiting inside one compiled call
 _MOMENT_BLOCK = 4096  # draws summed in float32 before they are added up in float64
+_ASKED = KeyboardInterrupt, SystemExit  # to stop
 _MOST_LOOKED_AT = 2**20  # steps of a schedule that are checked before any sampling
 
 
@@ -35,7 +36,7 @@ class Cut:
     """How a run is cut into compiled calls. Where the cuts are changes no number.
 
     A call ends when its slots are full, at the same draws in every run, so moments are the same to the last bit; and
-    at each draw that is held for the covariance, of `rank` and more.
+    at each draw that is held for the covariance, of `rank` and more. `done` steps were made before.
     """
 
     def __init__(
@@ -49,7 +50,8 @@ class Cut:
         chunk: int,
         rank: int = 0,
     ):
-        self.sampler, self.first, self.burn_in, self.thin = sampler, first, burn_in, thin
+        self.sampler, self.first, self.num_draws = sampler, first, num_draws
+        self.burn_in, self.thin, self.done = burn_in, thin, 0
         self.slots, self.rank, self.fixed = slots, rank, chunk < MOST_STEPS
         self.next_count = min(chunk, MOST_STEPS) if self.fixed else 1
         self.total = burn_in + thin * num_draws
@@ -67,7 +69,7 @@ class Cut:
 
     def __iter__(self) -> Iterator[tuple[Plan, NDArray[np.float64]]]:
         """The plan of each call, with the step sizes of the draws it keeps."""
-        done = 0
+        done = self.done
         while done < self.total:
             made = max(0, done - self.burn_in) // self.thin
             end = min(made + each - made % each for each in (self.slots, *self._stride(made)))
@@ -108,25 +110,54 @@ class Cut:
         )
 
 
-def drive(job: Job, carry: list[Carry], cut: Cut, recording: Recording, progress: bool | None) -> Run:
-    """Call the compiled function until the run is done. Takes the carry out of its list, to hold the only one."""
-    chains = Chains(job, carry.pop(), recording)
+class InMemory:
+    """A run that is not saved. What is called between compiled calls: `runs` has one that writes to disk."""
+
+    def called(self, chains: "Chains") -> None:
+        """A call came back and was recorded."""
+
+    def finished(self, chains: "Chains") -> None:
+        """All calls did."""
+
+    def stopped(self, chains: "Chains", error: BaseException, status: str) -> None:
+        """The run ends before its time."""
+
+
+def drive(
+    job: Job,
+    carry: list[Carry],
+    cut: Cut,
+    recording: Recording,
+    progress: bool | None,
+    sums: Sums | None = None,
+    saving: InMemory = InMemory(),
+) -> Run:
+    """Call the compiled function until the run is done. Takes the carry out of its list, to hold the only one.
+
+    `sums` are the moments of a block that an earlier call began.
+    """
+    chains = Chains(job, carry.pop(), recording, sums)
     try:
         chains.compile(cut.nothing())
         with Progress(cut.total, progress) as bar:
+            bar.advance(cut.done)
             for plan, step_sizes in cut:
                 cut.took(chains.advance(plan, step_sizes))
                 bar.advance(int(plan.count))
+                saving.called(chains)
+        saving.finished(chains)
     except _checks.ContractError as error:
         raise ValueError(str(error)) from error.__cause__
-    except DivergenceError:
+    except DivergenceError as error:
+        saving.stopped(chains, error, "diverged")
         raise
-    except (KeyboardInterrupt, Exception) as error:
-        if isinstance(error, KeyboardInterrupt):
-            with contextlib.suppress(KeyboardInterrupt, DivergenceError):  # what was interrupted goes before
+    except (KeyboardInterrupt, SystemExit, Exception) as error:
+        if isinstance(error, _ASKED):
+            with contextlib.suppress(*_ASKED, DivergenceError):  # what was interrupted goes before
                 chains.settle()
         run = error.run = recording.run(chains.sums)  # type: ignore[union-attr]
         error.add_note(f"{run.num_draws} draws were made before; they are in this error's .run")
+        saving.stopped(chains, error, "stopped" if isinstance(error, _ASKED) else "failed")
         raise
     return recording.run(chains.sums)
 
@@ -134,16 +165,16 @@ def drive(job: Job, carry: list[Carry], cut: Cut, recording: Recording, progress
 class Chains:
     """Where the chains are, and the call that is under way."""
 
-    def __init__(self, job: Job, now: Carry, recording: Recording):
+    def __init__(self, job: Job, now: Carry, recording: Recording, sums: Sums | None = None):
         self.job, self.now, self.recording = job, now, recording
-        self.sums = self._no_sums()
+        self.sums = job.keep.no_sums(now.sampler.position) if sums is None else sums
         self.under_way: tuple[Plan, Any, float, Any] | None = None
 
     def compile(self, nothing: Plan) -> None:
         """A call of no steps."""
         began = time.perf_counter()
         self.sums, self.now, *_ = jax.block_until_ready(advance((self.job, self.now, nothing), self.sums))
-        self.recording.compile_seconds = time.perf_counter() - began
+        self.recording.compile_seconds += time.perf_counter() - began
 
     def advance(self, plan: Plan, step_sizes: Any) -> float:
         """One call; the seconds it took."""
@@ -164,9 +195,9 @@ class Chains:
         number = self.recording.num_draws + len(step_sizes)
         is_full = self.job.keep.moments is not None and len(step_sizes) > 0 and number % self.job.slots == 0
         fresh = self._no_sums() if is_full else sums
-        self.recording.take(kept, step_sizes, after, int(plan.count), seconds, sums if is_full else None)
         if int(plan.count) and int(plan.slots[int(plan.count) - 1]) >= 0:
-            self.recording.hold(after)
+            self.recording.hold(number, after)
+        self.recording.take(kept, step_sizes, after, int(plan.count), seconds, sums if is_full else None)
         self.under_way, self.now, self.sums = None, after, fresh
         return seconds
 

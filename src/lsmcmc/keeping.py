@@ -94,6 +94,7 @@ class Sums(eqx.Module):
         return Sums(self.count + counted.astype(self.count.dtype), total, shift, mean, squares)
 
 
+@jax.tree_util.register_dataclass
 @dataclass
 class Totals:
     """Moments over blocks in float64, with a leading chain axis, in NumPy."""
@@ -155,6 +156,11 @@ class Keep(eqx.Module):
 
     fn: Callable[[PyTree], PyTree] | None
     moments: Moments | None
+
+    @property
+    def kind(self) -> str:
+        """In a word; a function's values are draws too."""
+        return "draws" if self.fn is not None else "last" if self.moments is None else "moments"
 
     @property
     def rank(self) -> int:

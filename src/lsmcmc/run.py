@@ -18,6 +18,18 @@ from lsmcmc.lowrank import LowRank, Spread, low_rank
 from lsmcmc.posterior import Posterior
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What is stored of a run in memory."""
+
+    draws: PyTree
+    statistics: dict[str, Any]
+    step_sizes: NDArray[np.float64] | None
+
+
+NOTHING = Kept(None, {}, None)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class Run:
     """Draws of all chains and what is known about them.
@@ -27,13 +39,11 @@ class Run:
     are those of the steps that made the draws, `statistics` what the sampler says about those steps
     (acceptance, say), each an array (chain, draw). `state` continues the run in memory. `seconds` is
     sampling alone, `compile_seconds` what the compiler took (next to nothing when it had been
-    compiled before), `num_steps` the steps of each chain in this run.
+    compiled before), `num_steps` the steps of each chain in this run. Draws of a run on disk are read when first
+    asked for; `store` is the Zarr group that has them, for `xarray.open_zarr`.
     """
 
     target: Any
-    draws: PyTree
-    step_sizes: NDArray[np.float64] | None
-    statistics: dict[str, Any]
     state: Any
     num_chains: int
     num_draws: int
@@ -42,8 +52,29 @@ class Run:
     seconds: float
     compile_seconds: float
     _keep: Keep
+    _kept: Any
     _totals: Totals | None
     _spread: Spread | None
+
+    @property
+    def draws(self) -> PyTree:
+        """The draws, None where only moments were kept."""
+        return self._kept.draws
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What the sampler says about the steps that made the draws."""
+        return self._kept.statistics
+
+    @property
+    def step_sizes(self) -> NDArray[np.float64] | None:
+        """Of the steps that made the draws."""
+        return self._kept.step_sizes
+
+    @property
+    def store(self) -> str | None:
+        """The Zarr group on disk that has the draws, None for a run in memory."""
+        return getattr(self._kept, "path", None)
 
     def mean(self, weighted: bool = False) -> PyTree:
         """Posterior mean over chains and draws; with `weighted`, φ̂ = Σ hₜ xₜ / Σ hₜ (the paper, §4.1.1)."""
@@ -67,7 +98,7 @@ class Run:
         With `weighted`, mean, sd and quantiles weight each draw by its step size; ESS and R-hat do
         not. Where draws were not stored: mean, sd, and R-hat from the chains' moments.
         """
-        if self.draws is not None:
+        if self._kept is not NOTHING:
             return diagnostics.summarize(self.draws, self.step_sizes if weighted else None)
         mean, variance = self._moments(weighted)
         return diagnostics.summarize_moments(mean, variance, self._totals)
@@ -77,7 +108,7 @@ class Run:
 
         `args` (test inputs, say) are passed as data. With `weighted`, draws weigh by their step size.
         """
-        if self.draws is None:
+        if self._kept is NOTHING:
             raise ValueError(
                 "this run kept moments alone, so there are no draws to average over: "
                 "sample with keep=function_of_the_position, and average what it stores."
@@ -96,17 +127,23 @@ class Run:
         With `log_likelihood=True` also log p(dᵢ|x) of every example at every draw, for LOO and
         WAIC: chains × draws × N numbers.
         """
-        if self.draws is None:
+        if self._kept is NOTHING:
             raise ValueError("this run kept moments alone; ArviZ needs draws. Leave out keep=, or keep a function.")
         pointwise = None
         if log_likelihood:
             if not isinstance(self.target, Posterior):
-                raise ValueError("log_likelihood=True needs an ls.Posterior; this target has no examples.")
+                path = getattr(self.target, "path", None)
+                raise ValueError(
+                    "log_likelihood=True needs an ls.Posterior; this target has no examples."
+                    if path is None
+                    else f"log_likelihood=True needs the model, and this run was loaded without it. The ls.sample(…, "
+                    f"path={str(path)!r}) that made it gives it back at once, with the model."
+                )
             pointwise = np.asarray(_pointwise(self.target, jax.tree.map(jnp.asarray, self.draws)))
         return diagnostics.to_arviz(self.draws, pointwise)
 
     def _moments(self, weighted: bool) -> tuple[PyTree, PyTree]:
-        if self.draws is not None:
+        if self._kept is not NOTHING:
             weights = self.step_sizes if weighted else None
             return (
                 jax.tree.map(lambda x: diagnostics.weighted_mean(x, weights), self.draws),
@@ -122,7 +159,7 @@ class Run:
         return self._totals.pooled()
 
     def __repr__(self) -> str:
-        kept = "moments" if self.draws is None else f"{self.num_draws} draws"
+        kept = "moments" if self._kept is NOTHING else f"{self.num_draws} draws"
         return (
             f"Run({self.num_chains} chains, {kept} each, {self.num_steps} steps, "
             f"{self.seconds:.2f} s sampling, {self.compile_seconds:.2f} s compiling)"

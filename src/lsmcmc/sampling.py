@@ -15,7 +15,7 @@ from lsmcmc.gradients import GradientEstimator, choose
 from lsmcmc.keeping import as_keep, shape_kept
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Keys
 from lsmcmc.posterior import Posterior, Target
-from lsmcmc.recording import Recording
+from lsmcmc.recording import Memory, Recording
 from lsmcmc.run import Run
 
 _GENERATOR = "threefry2x32"  # a number depends on its key alone, however many are drawn together
@@ -39,6 +39,7 @@ def sample(
     progress: bool | None = None,
     chunk: int | None = None,
     trainable: PyTree = None,
+    path: Any = None,
 ) -> Run:
     """Run chains of a sampler on a target, burn_in + thin × num_draws steps each.
 
@@ -52,7 +53,8 @@ def sample(
     one compiled call makes at most; results do not depend on it. `trainable` (True or False, or a pytree
     prefix of them) samples some leaves of `position` and holds the others: `target.freeze(position, trainable)`
     on the part that is left. Draws then have None at the fixed leaves; functions given to `keep` and to
-    `run.predict` get whole positions.
+    `run.predict` get whole positions. `path` is a folder: draws and state go there while the run is made, and the same
+    call again goes on where it stopped, to the last bit (docs/runs.md).
 
     The draws are a function of (seed, chain, step): the same for one seed on one machine, and chain
     k the same in a run of more chains up to rounding. A chain that leaves the finite numbers stops the
@@ -68,6 +70,7 @@ def sample(
     thin, chunk = _checks.count("thin", thin), _checks.count("chunk", MOST_STEPS if chunk is None else chunk)
     check_pieces(sampler, target)
     sampler = sampler.planned(burn_in, thin, num_draws)
+    given = {"seed": seed, "burn_in": burn_in, "thin": thin, "init": init, "state": state, "trainable": trainable}
     if trainable is not None:
         target, position = _partly(target, position, trainable)
     estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep, target)
@@ -78,7 +81,12 @@ def sample(
     slots = num_slots(bytes_of_a_draw(like, num_chains))
     job = Job(sampler.without_schedules(), estimator, target, kept, slots)
     cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk, kept.rank)
-    return drive(job, start, cut, Recording(target, kept, like, num_chains, num_draws, thin, start[0]), progress)
+    if path is not None:
+        from lsmcmc import runs
+
+        return runs.sample(path, job, start, cut, like, given, progress)
+    room = None if kept.fn is None else Memory(like, num_chains, num_draws)
+    return drive(job, start, cut, Recording(target, kept, room, num_chains, thin, start[0]), progress)
 
 
 def _partly(target: Any, position: PyTree, trainable: PyTree) -> tuple[Any, PyTree]:
@@ -126,12 +134,12 @@ def _start(
         if seed is not None:
             raise ValueError(f"state has its own keys; leave out seed={seed!r}.")
         return _fitting(state, sampler, estimator, target)
-    if init is not None and not _is_function(init):
+    if init is not None and not is_function(init):
         init = _checks.position(init)
         chains = _num_starts(init, chains)
     chains = _checks.count("chains", 1 if chains is None else chains)
-    keys = jax.vmap(lambda chain: jax.random.split(jax.random.fold_in(_key(seed), chain), 4))(jnp.arange(chains))
-    if init is not None and _is_function(init):
+    keys = jax.vmap(lambda chain: jax.random.split(jax.random.fold_in(as_key(seed), chain), 4))(jnp.arange(chains))
+    if init is not None and is_function(init):
         position = _checks.position(jax.vmap(init)(keys[:, 0]))
     elif init is not None:
         position = init
@@ -146,7 +154,7 @@ def _start(
     )
 
 
-def _is_function(init: Any) -> bool:
+def is_function(init: Any) -> bool:
     """A function of a key. A module that holds arrays is a start, even if it can be called; its methods are not."""
     is_module = isinstance(init, eqx.Module) and not hasattr(init, "__func__")
     return callable(init) and not (is_module and jax.tree.leaves(eqx.filter(init, eqx.is_array)))
@@ -177,7 +185,8 @@ def _fitting(state: Carry, sampler: Sampler, estimator: GradientEstimator, targe
     return state
 
 
-def _key(seed: Any) -> Array:
+def as_key(seed: Any) -> Array:
+    """The key that a seed stands for."""
     seed = 0 if seed is None else seed
     if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
         if jax.random.key_impl(seed) != _GENERATOR:
