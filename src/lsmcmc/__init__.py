@@ -20,7 +20,6 @@ from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
-from lsmcmc.runs import RunWarning, load
 from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, recipe, sghmc, sgld, sgnht, umcmc
 from lsmcmc.sampling import sample
 
@@ -46,7 +45,6 @@ __all__ = [
     "Product",
     "RMSprop",
     "Run",
-    "RunWarning",
     "Sampler",
     "State",
     "Target",
@@ -55,7 +53,6 @@ __all__ = [
     "diagnostics",
     "laplacian_smoothing",
     "lmc",
-    "load",
     "ls_psgld",
     "ls_sgld",
     "models",
