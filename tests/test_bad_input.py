@@ -315,7 +315,7 @@ def test_prefixes_must_fit_the_position():
 
 def test_draws_that_cannot_fit_are_refused_with_their_size():
     with refused(ValueError, r"need \d+\.\d GB and this machine has \d+\.\d GB.*keep='moments'"):
-        run(num_draws=10**12)
+        run(ls.Target(log_prior), position=jnp.zeros(20_000), num_draws=10**8, batch_size=None)
 
 
 def test_a_failing_likelihood_shows_its_own_error_too():
