@@ -269,7 +269,7 @@ class Anchored(ls.GradientEstimator):
     def init(self, target, position):
         return position, jax.tree.map(jnp.zeros_like, position)
 
-    def begin(self, target, state, position, step):
+    def begin(self, target, state, batch, position, step):
         def renew():
             return position, jax.grad(lambda x: -target.log_density(x))(position)
 

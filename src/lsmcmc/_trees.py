@@ -53,6 +53,12 @@ def linear(*terms: tuple[Any, PyTree]) -> PyTree:
     return jax.tree.map(leafwise, *(tree for _, tree in terms))
 
 
+def same(x: PyTree, y: PyTree) -> bool:
+    """Whether both hold the very same arrays."""
+    leaves, others = jax.tree.leaves(x), jax.tree.leaves(y)
+    return len(leaves) == len(others) and all(a is b for a, b in zip(leaves, others, strict=True))
+
+
 def sqrt(v: Array) -> Array:
     """√v of an array, with derivative 0 where v is 0."""
     positive = v > 0

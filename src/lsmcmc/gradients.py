@@ -2,9 +2,9 @@
 
 An estimator is three steps, so that rows can be planned long before they are read:
 
-    begin(target, state, x, step)      renews what is remembered, where it is time
     plan(key, step, N) → rows          touches no data
     fetch(target, rows, like) → batch  a gather here; a prefetch from disk elsewhere
+    begin(target, state, batch, x, step) → state       renews what is remembered, where it is time
     estimate(target, state, batch, x) → (∇Û(x), state)
 
 `state` (an anchor, a table) belongs to the loop. An `Oracle` is one step's view of all this.
@@ -37,12 +37,17 @@ class GradientEstimator(eqx.Module):
         del target, position  # stateless
         return ()
 
-    def begin(self, target: Any, state: PyTree, position: PyTree, step: Int[Array, ""]) -> PyTree:
+    def start(self, target: Posterior | Target, positions: PyTree, progress: bool | None = None) -> PyTree:
+        """`init` for all chains, before a run and outside of compiled code: where a long search has its place."""
+        del progress  # nothing takes long
+        return jax.vmap(lambda x: self.init(target, x))(positions)
+
+    def begin(self, target: Any, state: PyTree, batch: PyTree, position: PyTree, step: Int[Array, ""]) -> PyTree:
         """The state at the start of a step: where an anchor is renewed.
 
         `step` is one number for all chains, so a `lax.cond` on it stays a branch under `vmap`.
         """
-        del target, position, step  # nothing to renew
+        del target, batch, position, step  # nothing to renew
         return state
 
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> PyTree:
@@ -53,20 +58,28 @@ class GradientEstimator(eqx.Module):
         """What `estimate` needs of it."""
         raise NotImplementedError
 
-    def potential(self, target: Any, batch: PyTree, position: PyTree) -> Float[Array, ""]:
-        """Û(x)."""
+    def potential(self, target: Any, state: PyTree, batch: PyTree, position: PyTree) -> Float[Array, ""]:
+        """Û(x), whose gradient is the estimate."""
         raise NotImplementedError
 
     def estimate(self, target: Any, state: PyTree, batch: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
         """∇Û(x) and the next state."""
-        return jax.grad(lambda x: self.potential(target, batch, x))(position), state
+        return jax.grad(lambda x: self.potential(target, state, batch, x))(position), state
 
-    def oracle(self, target: Posterior | Target, key: Array, position: PyTree, step: Any = 0) -> "Oracle":
-        """One step's oracle, for stepping by hand; `position` serves for its shapes."""
+    def oracle(
+        self, target: Posterior | Target, key: Array, position: PyTree, step: Any = 0, state: PyTree = None
+    ) -> "Oracle":
+        """One step's oracle, for stepping by hand from `position`.
+
+        `state` is what the last step's `oracle.next_state` gave; without one the estimator begins anew at `position`.
+        """
         self.check(target)
         step = jnp.asarray(step, jnp.int32)
-        state = self.begin(target, self.init(target, position), position, step)
         batch = self.fetch(target, self.plan(key, step, target.num_examples), position)
+        if state is None:
+            state = self.begin(target, self.init(target, position), batch, position, jnp.zeros_like(step))
+        else:
+            state = self.begin(target, state, batch, position, step)
         return Oracle(target, self, state, batch, step)
 
 
@@ -131,7 +144,7 @@ class Minibatch(GradientEstimator):
         del like  # a batch has the shapes of the data
         return jax.tree.map(lambda leaf: leaf[rows], target.data)
 
-    def potential(self, target: Posterior, batch: PyTree, position: PyTree) -> Float[Array, ""]:
+    def potential(self, target: Posterior, state: PyTree, batch: PyTree, position: PyTree) -> Float[Array, ""]:
         """−log p(x) − (N/B) Σ log p(dᵢ | x)."""
         return target.potential(position, batch)
 
@@ -167,14 +180,14 @@ class FullBatch(GradientEstimator):
         """S ξ, or nothing."""
         return target.gradient_noise(rows, like) if isinstance(target, Target) else ()
 
-    def potential(self, target: Any, batch: PyTree, position: PyTree) -> Float[Array, ""]:
+    def potential(self, target: Any, state: PyTree, batch: PyTree, position: PyTree) -> Float[Array, ""]:
         """U(x)."""
-        del batch
+        del state, batch
         return -target.log_density(position)
 
     def estimate(self, target: Any, state: PyTree, batch: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
         """∇U(x) + s ξ."""
-        gradient = jax.grad(lambda x: self.potential(target, batch, x))(position)
+        gradient = jax.grad(lambda x: self.potential(target, state, batch, x))(position)
         return (_trees.add(gradient, batch) if jax.tree.leaves(batch) else gradient), state
 
 
@@ -186,6 +199,16 @@ class Oracle(eqx.Module):
     state: PyTree
     batch: PyTree
     step: Int[Array, ""] | None = None  # one number for all chains, where there is a loop
+    known: tuple[PyTree, PyTree] | None = None  # a position and the gradient there
+
+    @classmethod
+    def of_step(
+        cls, target: Any, estimator: GradientEstimator, state: PyTree, batch: PyTree, position: PyTree, step: Any
+    ) -> tuple["Oracle", PyTree]:
+        """The oracle of a step from `position`, and the estimator's state after it."""
+        state = estimator.begin(target, state, batch, position, step)
+        gradient, after = estimator.estimate(target, state, batch, position)
+        return cls(target, estimator, state, batch, step, (position, gradient)), after
 
     @property
     def num_examples(self) -> int:
@@ -194,18 +217,20 @@ class Oracle(eqx.Module):
 
     def gradient(self, position: PyTree) -> PyTree:
         """∇Û at any point, as often as asked."""
+        if self.known is not None and _trees.same(position, self.known[0]):
+            return self.known[1]
         return self.estimator.estimate(self.target, self.state, self.batch, position)[0]
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """Û at any point, from the same minibatch."""
-        return self.estimator.potential(self.target, self.batch, position)
+        return self.estimator.potential(self.target, self.state, self.batch, position)
 
     def full_potential(self, position: PyTree) -> Float[Array, ""]:
         """U at any point, from all data."""
         return -self.target.log_density(position)
 
     def next_state(self, position: PyTree) -> PyTree:
-        """The estimator's state after a step from `position`; what it shares with `gradient` is computed once."""
+        """The estimator's state after a step from `position`."""
         return self.estimator.estimate(self.target, self.state, self.batch, position)[1]
 
 

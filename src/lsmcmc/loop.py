@@ -70,10 +70,9 @@ class Job(eqx.Module):
         """One step of every chain."""
 
         def one_chain(state: State, memory: PyTree, noise: PyTree, batch: PyTree) -> tuple[State, PyTree]:
-            memory = self.estimator.begin(self.target, memory, state.position, carry.step)
-            oracle = Oracle(self.target, self.estimator, memory, batch, carry.step)
-            new, _ = self.sampler.transition(state, oracle, noise, h, temperature)
-            return new, oracle.next_state(state.position)
+            x = state.position
+            oracle, memory = Oracle.of_step(self.target, self.estimator, memory, batch, x, carry.step)
+            return self.sampler.transition(state, oracle, noise, h, temperature)[0], memory
 
         over = (0, 0, 0, None if self.estimator.shared else 0)
         state, memory = jax.vmap(one_chain, in_axes=over)(carry.sampler, carry.estimator, noise, batch)

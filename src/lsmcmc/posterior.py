@@ -79,8 +79,18 @@ class Posterior(eqx.Module):
 
     def potential(self, position: PyTree, batch: PyTree) -> Float[Array, ""]:
         """Û(x), the unbiased estimate of U(x) from a batch."""
+        return self.prior_potential(position) + self.data_potential(position, batch)
+
+    def prior_potential(self, position: PyTree) -> Float[Array, ""]:
+        """−log p(x), the part of U(x) that no estimate touches."""
+        return -self._log_prior(position)
+
+    def data_potential(self, position: PyTree, batch: PyTree = None) -> Float[Array, ""]:
+        """−(N/B) Σ log p(dᵢ | x) over a batch; without one −Σᵢ log p(dᵢ | x) over all data, in chunks."""
+        if batch is None:
+            return -self._sum_over_data(position)
         values = self._per_example(position, batch)
-        return -self._log_prior(position) - (self.num_examples / values.shape[0]) * values.sum()
+        return -(self.num_examples / values.shape[0]) * values.sum()
 
     def pointwise_log_likelihood(self, position: PyTree) -> Float[Array, " N"]:
         """Log p(dᵢ | x) for every example, for LOO and WAIC."""

@@ -74,7 +74,7 @@ def sample(
     if trainable is not None:
         target, position = _partly(target, position, trainable)
     estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep, target)
-    start = [_start(sampler, estimator, target, position, init, state, chains, seed)]
+    start = [_start(sampler, estimator, target, position, init, state, chains, seed, progress)]
     num_chains, first = start[0].keys.noise.shape[0], int(start[0].step)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), start[0].sampler.position)
     like = shape_kept(kept, one)
@@ -119,6 +119,7 @@ def _start(
     state: Carry | None,
     chains: int | None,
     seed: Any,
+    progress: bool | None,
 ) -> Carry:
     """The carry before the first step."""
     if sum(given is not None for given in (position, init, state)) != 1:
@@ -149,7 +150,7 @@ def _start(
     return Carry(
         Keys(noise=keys[:, 2], batch=keys[:, 3]),
         jax.vmap(lambda x, key: sampler.init(x, key=key))(position, keys[:, 1]),
-        jax.vmap(lambda x: estimator.init(target, x))(position),
+        estimator.start(target, position, progress),
         jnp.zeros((), jnp.int32),
     )
 
