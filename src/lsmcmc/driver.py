@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from lsmcmc import _checks, _trees, schedules
+from lsmcmc import _checks, _trees, feeding, schedules
 from lsmcmc.equation import Sampler
 from lsmcmc.keeping import Sums
 from lsmcmc.loop import MOST_STEPS, Carry, Job, Plan, advance
@@ -36,7 +36,8 @@ class Cut:
     """How a run is cut into compiled calls. Where the cuts are changes no number.
 
     A call ends when its slots are full, at the same draws in every run, so moments are the same to the last bit; and
-    at each draw that is held for the covariance, of `rank` and more. `done` steps were made before.
+    at each draw that is held for the covariance, of `rank` and more; and where the batches end that are read `ahead`
+    of it. `done` steps were made before.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class Cut:
         slots: int,
         chunk: int,
         rank: int = 0,
+        ahead: int | None = None,
     ):
         self.sampler, self.first, self.num_draws = sampler, first, num_draws
         self.burn_in, self.thin, self.done = burn_in, thin, 0
-        self.slots, self.rank, self.fixed = slots, rank, chunk < MOST_STEPS
+        self.slots, self.rank, self.ahead, self.fixed = slots, rank, ahead, chunk < MOST_STEPS
         self.next_count = min(chunk, MOST_STEPS) if self.fixed else 1
         self.total = burn_in + thin * num_draws
         if first + self.total >= 2**31:
@@ -73,7 +75,7 @@ class Cut:
         while done < self.total:
             made = max(0, done - self.burn_in) // self.thin
             end = min(made + each - made % each for each in (self.slots, *self._stride(made)))
-            count = min(self.next_count, self.burn_in + self.thin * end - done, self.total - done)
+            count = min(self.next_count, self.burn_in + self.thin * end - done, self.total - done, *self._read(done))
             after_burn_in = np.arange(done + 1, done + count + 1) - self.burn_in
             number = after_burn_in // self.thin - 1
             kept = (after_burn_in > 0) & (after_burn_in % self.thin == 0)
@@ -90,6 +92,9 @@ class Cut:
 
     def _stride(self, made: int) -> tuple[int, ...]:
         return (stride(made + 1, self.rank),) if self.rank else ()
+
+    def _read(self, done: int) -> tuple[int, ...]:
+        return (self.ahead - (self.first + done) % self.ahead,) if self.ahead else ()
 
     def _schedules(self, steps: NDArray[np.int64]) -> list[NDArray[np.float64]]:
         h, temperature = (
@@ -136,7 +141,8 @@ def drive(
 
     `sums` are the moments of a block that an earlier call began.
     """
-    chains = Chains(job, carry.pop(), recording, sums)
+    feed = feeding.feed(job, carry[0].keys, cut.ahead, cut.first + cut.total)
+    chains = Chains(job, feed, carry.pop(), recording, sums)
     try:
         chains.compile(cut.nothing())
         with Progress(cut.total, progress) as bar:
@@ -159,27 +165,29 @@ def drive(
         error.add_note(f"{run.num_draws} draws were made before; they are in this error's .run")
         saving.stopped(chains, error, "stopped" if isinstance(error, _ASKED) else "failed")
         raise
+    finally:
+        feed.close()
     return recording.run(chains.sums)
 
 
 class Chains:
     """Where the chains are, and the call that is under way."""
 
-    def __init__(self, job: Job, now: Carry, recording: Recording, sums: Sums | None = None):
-        self.job, self.now, self.recording = job, now, recording
+    def __init__(self, job: Job, feed: feeding.Feed, now: Carry, recording: Recording, sums: Sums | None = None):
+        self.job, self.feed, self.now, self.recording = job, feed, now, recording
         self.sums = job.keep.no_sums(now.sampler.position) if sums is None else sums
         self.under_way: tuple[Plan, Any, float, Any] | None = None
 
     def compile(self, nothing: Plan) -> None:
         """A call of no steps."""
-        began = time.perf_counter()
-        self.sums, self.now, *_ = jax.block_until_ready(advance((self.job, self.now, nothing), self.sums))
+        job, began = self._job(), time.perf_counter()
+        self.sums, self.now, *_ = jax.block_until_ready(advance((job, self.now, nothing), self.sums))
         self.recording.compile_seconds += time.perf_counter() - began
 
     def advance(self, plan: Plan, step_sizes: Any) -> float:
         """One call; the seconds it took."""
         began = time.perf_counter()
-        self.under_way = plan, step_sizes, began, advance((self.job, self.now, plan), self.sums)
+        self.under_way = plan, step_sizes, began, advance((self._job(), self.now, plan), self.sums)
         return self.settle()
 
     def settle(self) -> float:
@@ -201,6 +209,9 @@ class Chains:
         self.under_way, self.now, self.sums = None, after, fresh
         return seconds
 
+    def _job(self) -> Job:
+        return self.feed.job(int(self.now.step))
+
     def _no_sums(self) -> Sums | None:
         return self.job.keep.no_sums(self.now.sampler.position)
 
@@ -209,7 +220,7 @@ class Chains:
 
         def to(count: int) -> Any:
             shorter = eqx.tree_at(lambda p: p.count, plan, jnp.asarray(count, jnp.int32))
-            return advance((self.job, self.now, shorter), self._no_sums())
+            return advance((self._job(), self.now, shorter), self._no_sums())
 
         good, bad = 0, int(plan.count)
         while bad - good > 1:

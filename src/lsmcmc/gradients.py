@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from lsmcmc import _checks, _trees, shuffling
 from lsmcmc.posterior import Posterior, Target
+from lsmcmc.streams import Stream, refusal
 
 _BLOCK, _WINDOW = 2**10, 2**16  # rows
 
@@ -133,6 +134,8 @@ class Minibatch(GradientEstimator):
                 f"batch_size is {self.batch_size} but the data have {target.num_examples} rows. "
                 f"Write a batch_size of at most {target.num_examples}, or gradient=ls.FullBatch()."
             )
+        if isinstance(target.data, Stream):
+            target.data.source.check_plan(self)
 
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Int[Array, " B"]:
         """The rows of this step's batch."""
@@ -142,7 +145,7 @@ class Minibatch(GradientEstimator):
     def fetch(self, target: Posterior, rows: Int[Array, " B"], like: PyTree) -> PyTree:
         """Those rows of the data."""
         del like  # a batch has the shapes of the data
-        return jax.tree.map(lambda leaf: leaf[rows], target.data)
+        return target.take(rows)
 
     def potential(self, target: Posterior, state: PyTree, batch: PyTree, position: PyTree) -> Float[Array, ""]:
         """−log p(x) − (N/B) Σ log p(dᵢ | x)."""
@@ -170,6 +173,11 @@ class FullBatch(GradientEstimator):
     >>> FullBatch()
     FullBatch()
     """
+
+    def check(self, target: Posterior | Target) -> None:
+        """Refuse streamed data."""
+        if isinstance(target, Posterior) and isinstance(target.data, Stream):
+            raise refusal("The full gradient")
 
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Array:
         """Every row is read; the key is that of ξ."""

@@ -17,6 +17,7 @@ from lsmcmc import _trees
 from lsmcmc.equation import Sampler, State
 from lsmcmc.gradients import GradientEstimator, Oracle
 from lsmcmc.keeping import Keep, Sums
+from lsmcmc.streams import Handed
 
 MOST_STEPS = 2**15  # of one compiled call
 _BLOCK_BYTES = 2**20  # of noise and rows drawn ahead
@@ -61,10 +62,15 @@ class Job(eqx.Module):
         """ε and the batch of every chain at one step."""
         noise = jax.vmap(lambda key: self.sampler.noise(jax.random.fold_in(key, step), like))(keys.noise)
 
-        def batch_of(key: Array) -> PyTree:
-            return self.estimator.fetch(self.target, self.estimator.plan(key, step, self.target.num_examples), like)
+        handed = getattr(self.target, "data", None)
+        handed = handed if isinstance(handed, Handed) else None  # batches that were read for these steps
 
-        return noise, batch_of(keys.batch[0]) if self.estimator.shared else jax.vmap(batch_of)(keys.batch)
+        def batch_of(key: Array, read: PyTree) -> PyTree:
+            target = self.target if handed is None else handed.of(self.target, read)
+            return self.estimator.fetch(target, self.estimator.plan(key, step, target.num_examples), like)
+
+        read = None if handed is None else handed.at(step)
+        return noise, batch_of(keys.batch[0], read) if self.estimator.shared else jax.vmap(batch_of)(keys.batch, read)
 
     def step(self, carry: Carry, noise: PyTree, batch: PyTree, h: Array, temperature: Array) -> Carry:
         """One step of every chain."""

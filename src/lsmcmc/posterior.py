@@ -1,6 +1,6 @@
 """What is sampled: a posterior over data, or any log density, under one scaling contract."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
 from jaxtyping import Array, Float, PyTree, Shaped
+from numpy.typing import NDArray
 
-from lsmcmc import _checks, _trees
+from lsmcmc import _checks, _trees, streams
 from lsmcmc.freezing import Completed, partition
+from lsmcmc.streams import Handed, Stream
 
 _CHUNK = 2048  # rows of data in memory at once when all of them are read
 
@@ -23,8 +25,9 @@ class Posterior(eqx.Module):
 
     `log_likelihood(position, batch)` returns ONE VALUE PER EXAMPLE, shape (B,), and
     `log_prior(position)` one number. `data` is a pytree of arrays with a common leading axis, whose
-    length is N; a batch is the same pytree with B rows. Sums and the factor N/B are formed here, so
-    they cannot be got wrong outside. Constants may be dropped from both functions.
+    length is N; a batch is the same pytree with B rows. Data that do not fit in memory are an `ls.data.stream`.
+    Sums and the factor N/B are formed here, so they cannot be got wrong outside. Constants may be dropped from
+    both functions.
 
     >>> import jax.numpy as jnp
     >>> posterior = Posterior(
@@ -40,14 +43,14 @@ class Posterior(eqx.Module):
 
     log_likelihood: Callable[[PyTree, PyTree], Float[Array, " B"]]
     log_prior: Callable[[PyTree], Float[Array, ""]]
-    data: PyTree[Shaped[Array, " N ..."]]
+    data: PyTree[Shaped[Array, " N ..."]] | Stream | Handed
     chunk_size: int = eqx.field(static=True)
     fixed: PyTree  # the leaves of a position that `freeze` holds, None without
 
     def __init__(self, log_likelihood: Any, log_prior: Any, data: Any, *, chunk_size: int = _CHUNK):
         self.log_likelihood = _checks.function("log_likelihood", log_likelihood, "(position, batch)")
         self.log_prior = _checks.function("log_prior", log_prior, "(position)")
-        self.data = _with_common_length(data)
+        self.data = data if isinstance(data, Stream) else _with_common_length(data)
         self.chunk_size = min(_checks.count("chunk_size", chunk_size), self.num_examples)
         self.fixed = None
 
@@ -67,14 +70,28 @@ class Posterior(eqx.Module):
     @property
     def num_examples(self) -> int:
         """N, the number of examples in the data."""
+        if isinstance(self.data, Stream | Handed):
+            return self.data.num_examples
         return int(jax.tree.leaves(self.data)[0].shape[0])
 
-    @eqx.filter_jit
+    def take(self, rows: PyTree) -> PyTree:
+        """The batch of those rows: a gather. Of streamed data it is read, outside compiled code."""
+        if isinstance(self.data, Stream | Handed):
+            return self.data.take(rows)
+        return jax.tree.map(lambda leaf: leaf[rows], self.data)
+
     def log_density(self, position: PyTree) -> Float[Array, ""]:
         """Log p(x) + Σᵢ log p(dᵢ | x) over all data, `chunk_size` rows in memory at a time.
 
-        Its gradient recomputes each chunk, so it holds no more than that either.
+        Its gradient recomputes each chunk, so it holds no more than that either. Streamed data are read through,
+        outside compiled code alone, and have no gradient of all.
         """
+        if isinstance(self.data, Stream):
+            return self._log_prior(position) + self._sum_over_data(position)
+        return self._log_density(position)
+
+    @eqx.filter_jit
+    def _log_density(self, position: PyTree) -> Float[Array, ""]:
         return self._log_prior(position) + self._sum_over_data(position)
 
     def potential(self, position: PyTree, batch: PyTree) -> Float[Array, ""]:
@@ -89,20 +106,30 @@ class Posterior(eqx.Module):
         """−(N/B) Σ log p(dᵢ | x) over a batch; without one −Σᵢ log p(dᵢ | x) over all data, in chunks."""
         if batch is None:
             return -self._sum_over_data(position)
-        values = self._per_example(position, batch)
+        values = self.per_example(position, batch)
         return -(self.num_examples / values.shape[0]) * values.sum()
 
     def pointwise_log_likelihood(self, position: PyTree) -> Float[Array, " N"]:
         """Log p(dᵢ | x) for every example, for LOO and WAIC."""
+        if isinstance(self.data, Stream):
+            return jnp.asarray(np.concatenate(list(self._over_chunks(position))))
         num_chunks = -(-self.num_examples // self.chunk_size)
         values = jax.lax.map(lambda k: self._chunk(position, k)[0], jnp.arange(num_chunks - 1))
         last, _ = self._chunk(position, num_chunks - 1)
         seen = (num_chunks - 1) * self.chunk_size
         return jnp.concatenate([values.reshape(-1), last[self.chunk_size - (self.num_examples - seen) :]])
 
+    def _over_chunks(self, position: PyTree) -> Iterator[NDArray[Any]]:
+        return streams.over_chunks(Posterior.per_example, self, position)
+
     def _sum_over_data(self, position: PyTree) -> Float[Array, ""]:
+        if isinstance(self.data, Handed):
+            raise streams.refusal("This method")
+        if isinstance(self.data, Stream):
+            sums = [chunk.sum(dtype=float).astype(chunk.dtype) for chunk in self._over_chunks(position)]
+            return jnp.asarray(np.sum(sums, dtype=float).astype(sums[0].dtype))
         if self.chunk_size == self.num_examples:
-            return self._per_example(position, self.data).sum()
+            return self.per_example(position, self.data).sum()
 
         @jax.checkpoint
         def add(total: Array, k: Array) -> tuple[Array, None]:
@@ -118,9 +145,10 @@ class Posterior(eqx.Module):
         start = jnp.minimum(k * self.chunk_size, self.num_examples - self.chunk_size)
         rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.chunk_size), self.data)
         fresh = start + jnp.arange(self.chunk_size) >= k * self.chunk_size
-        return self._per_example(position, rows), fresh
+        return self.per_example(position, rows), fresh
 
-    def _per_example(self, position: PyTree, batch: PyTree) -> Float[Array, " B"]:
+    def per_example(self, position: PyTree, batch: PyTree) -> Float[Array, " B"]:
+        """Log p(dᵢ | x) for every example of a batch."""
         size = jax.tree.leaves(batch)[0].shape[0]
         values = _call("log_likelihood", self.log_likelihood, position=position, batch=batch)
         shape = jnp.shape(values)

@@ -16,6 +16,7 @@ from lsmcmc.freezing import completed
 from lsmcmc.keeping import Keep, Totals
 from lsmcmc.lowrank import LowRank, Spread, low_rank
 from lsmcmc.posterior import Posterior
+from lsmcmc.streams import Stream, over_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,7 @@ class Run:
                     else f"log_likelihood=True needs the model, and this run was loaded without it. The ls.sample(…, "
                     f"path={str(path)!r}) that made it gives it back at once, with the model."
                 )
-            pointwise = np.asarray(_pointwise(self.target, jax.tree.map(jnp.asarray, self.draws)))
+            pointwise = _pointwise(self.target, jax.tree.map(jnp.asarray, self.draws))
         return diagnostics.to_arviz(self.draws, pointwise)
 
     def _moments(self, weighted: bool) -> tuple[PyTree, PyTree]:
@@ -193,6 +194,17 @@ def _average(fn: Any, positions: PyTree, weights: Float[Array, " D"], args: Any)
     return jax.lax.scan(add, zero, (positions, weights))[0]
 
 
+def _pointwise(target: Posterior, draws: PyTree) -> Float[np.ndarray, "chain draw N"]:
+    """Streamed data are read through once, for all draws."""
+    if isinstance(target.data, Stream):
+        return np.concatenate(list(over_chunks(_at_draws, target, draws)), axis=-1)
+    return np.asarray(_pointwise_in_memory(target, draws))
+
+
 @eqx.filter_jit
-def _pointwise(target: Posterior, draws: PyTree) -> Float[Array, "chain draw N"]:
+def _pointwise_in_memory(target: Posterior, draws: PyTree) -> Float[Array, "chain draw N"]:
     return jax.lax.map(lambda chain: jax.lax.map(target.pointwise_log_likelihood, chain), draws)
+
+
+def _at_draws(target: Posterior, draws: PyTree, rows: PyTree) -> Float[Array, "chain draw rows"]:
+    return jax.lax.map(lambda chain: jax.lax.map(lambda x: target.per_example(x, rows), chain), draws)

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 from lsmcmc import _checks
 from lsmcmc.driver import Cut, bytes_of_a_draw, drive, num_slots
 from lsmcmc.equation import Sampler
+from lsmcmc.feeding import steps_ahead
 from lsmcmc.freezing import partition
 from lsmcmc.gradients import GradientEstimator, choose
 from lsmcmc.keeping import as_keep, shape_kept
@@ -80,7 +81,8 @@ def sample(
     like = shape_kept(kept, one)
     slots = num_slots(bytes_of_a_draw(like, num_chains))
     job = Job(sampler.without_schedules(), estimator, target, kept, slots)
-    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk, kept.rank)
+    ahead = steps_ahead(estimator, target, num_chains)
+    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk, kept.rank, ahead)
     if path is not None:
         from lsmcmc import runs
 

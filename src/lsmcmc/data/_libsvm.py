@@ -28,6 +28,11 @@ def parse_libsvm(
     return X, numbers[labels].astype(np.float32)
 
 
+def is_row(line: bytes) -> bool:
+    """Whether a line is one of this format."""
+    return _ROW.fullmatch(line) is not None
+
+
 def _check_rows(lines: list[bytes], source: str) -> None:
     for i, line in enumerate(lines, start=1):
         if not _ROW.fullmatch(line):
