@@ -163,15 +163,17 @@ def floating(name: str, array: Any) -> Array:
     return out
 
 
-def map_prefix(name: str, fn: Callable[..., Any], prefix: PyTree, tree: PyTree, is_leaf: Any = None) -> PyTree:
+def map_prefix(
+    name: str, fn: Callable[..., Any], prefix: PyTree, tree: PyTree, is_leaf: Any = None, what: str = "the position"
+) -> PyTree:
     """`fn(piece, subtree)` for each leaf of `prefix` and the part of `tree` below it."""
     try:
         pairs = jax.tree.map(lambda piece, part: (piece, part), prefix, tree, is_leaf=is_leaf)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"{name} is no prefix of the position. {name}: "
-            f"{jax.tree.structure(prefix, is_leaf=is_leaf)}, position: {jax.tree.structure(tree)}. "
-            f"Write one value, or one for each branch of the position."
+            f"{name} is no prefix of {what}. {name}: "
+            f"{jax.tree.structure(prefix, is_leaf=is_leaf)}, {what.removeprefix('the ')}: {jax.tree.structure(tree)}. "
+            f"Write one value, or one for each branch of {what}."
         ) from error
     del pairs
     return jax.tree.map(fn, prefix, tree, is_leaf=is_leaf)

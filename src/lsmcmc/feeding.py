@@ -1,7 +1,7 @@
 """What compiled calls get as data: all of it, or, streamed, the batches of some steps, read while others are made."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,18 +15,8 @@ from lsmcmc.loop import MOST_STEPS, Job, Keys
 from lsmcmc.streams import NOT_READ, Handed, Stream
 
 
-class Feed(Protocol):
-    """Gives the job of a call."""
-
-    def job(self, step: int) -> Job:
-        """The job with the data of step `step` and those after it, to the next multiple of `steps_ahead`."""
-
-    def close(self) -> None:
-        """Read no more."""
-
-
 class Whole:
-    """Data in memory: every call gets them all."""
+    """Data in memory, or none: every call gets all."""
 
     def __init__(self, job: Job):
         self._job = job
@@ -84,6 +74,9 @@ class Ahead:
         if self._without.estimator.shared:
             rows = rows[:, 0]
         return self._ahead.submit(self._stream.gather, rows, self._readers)
+
+
+Feed = Whole | Ahead
 
 
 @eqx.filter_jit

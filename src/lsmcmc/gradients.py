@@ -177,7 +177,7 @@ class FullBatch(GradientEstimator):
     def check(self, target: Posterior | Target) -> None:
         """Refuse streamed data."""
         if isinstance(target, Posterior) and isinstance(target.data, Stream):
-            raise refusal("The full gradient")
+            raise refusal("the full gradient")
 
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Array:
         """Every row is read; the key is that of ξ."""

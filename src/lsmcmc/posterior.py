@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees, streams
@@ -43,7 +43,7 @@ class Posterior(eqx.Module):
 
     log_likelihood: Callable[[PyTree, PyTree], Float[Array, " B"]]
     log_prior: Callable[[PyTree], Float[Array, ""]]
-    data: PyTree[Shaped[Array, " N ..."]] | Stream | Handed
+    data: Any  # PyTree[Shaped[Array, " N ..."]], a Stream, or of a stream the batches Handed to compiled code
     chunk_size: int = eqx.field(static=True)
     fixed: PyTree  # the leaves of a position that `freeze` holds, None without
 
@@ -124,7 +124,7 @@ class Posterior(eqx.Module):
 
     def _sum_over_data(self, position: PyTree) -> Float[Array, ""]:
         if isinstance(self.data, Handed):
-            raise streams.refusal("This method")
+            raise streams.refusal("this method")
         if isinstance(self.data, Stream):
             sums = [chunk.sum(dtype=float).astype(chunk.dtype) for chunk in self._over_chunks(position)]
             return jnp.asarray(np.sum(sums, dtype=float).astype(sums[0].dtype))

@@ -1,4 +1,4 @@
-"""Data beyond memory: rows read on the host when they are needed, checked as they come, handed to compiled code as data."""
+"""Data beyond memory: rows read on the host when they are needed, checked, and handed to compiled code as data."""
 
 import hashlib
 import os
@@ -24,6 +24,7 @@ _SAMPLED = 64  # rows in a fingerprint
 class Source:
     """Rows that lie somewhere, numbered from 0. `read` is called from several threads."""
 
+    name: str  # in messages
     num_rows: int
     like: PyTree  # shapes and dtypes of one row, as they lie there
 
@@ -84,7 +85,7 @@ class Stream:
         if any(_checks.is_traced(leaf) for leaf in jax.tree.leaves(rows)):
             raise _checks.ContractError(
                 "streamed data are read on the host, so rows of them cannot be taken inside jit, vmap or grad. Call "
-                "estimator.oracle(posterior, key, position) outside, and give the oracle to your function as an argument."
+                "estimator.oracle(posterior, key, position) outside, and step with that."
             )
         return jax.tree.map(jnp.asarray, self.read(rows))
 
@@ -101,7 +102,7 @@ class Stream:
                 yield ready
 
     def fingerprint(self) -> dict[str, str | int]:
-        """What tells these data from others without reading all: size, time, and a hash of some rows spread over them."""
+        """What tells these data from others without reading all: sizes, times, and a hash of rows spread over them."""
         rows = np.unique(np.linspace(0, self.num_examples - 1, _SAMPLED).astype(np.int64))
         digest = hashlib.sha256()
         for leaf in jax.tree.leaves(self.read(rows)):
@@ -121,7 +122,9 @@ class Stream:
     def _cast(self, leaf: int, values: NDArray[Any], dtype: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
         """In the dtype that was promised, if every number is one and survives."""
         if values.dtype.kind == "f" and np.isnan(values.min(initial=0)):  # min keeps a NaN, and needs no memory
-            self._refuse(leaf, rows, values, np.isnan(values), "is NaN. Fill it, and mask it in log_likelihood")
+            self._refuse(
+                leaf, rows, values, np.isnan(values), "is not a number. Fill it, and mask it in log_likelihood"
+            )
         if values.dtype == dtype:
             return values
         with np.errstate(over="ignore", invalid="ignore"):
@@ -133,8 +136,7 @@ class Stream:
 
     def _refuse(self, leaf: int, rows: NDArray[np.int64], values: Any, bad: Any, why: str) -> None:
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        entry = f", entry {list(at[1:])}" if at[1:] else ""
-        raise ValueError(f"{self.source.where(leaf, int(rows[at[0]]), at[1:])}{entry}: {values[at]!s} {why}.")
+        raise ValueError(f"{self.source.where(leaf, int(rows[at[0]]), at[1:])}: {values[at]!s} {why}.")
 
     def __repr__(self) -> str:
         return f"Stream({self.num_examples} rows of {jax.tree.map(lambda x: f'{x.dtype}{list(x.shape)}', self.like)})"
@@ -152,7 +154,7 @@ def _rows_like(found: PyTree, dtype: Any) -> PyTree:
     def below(wanted: Any, part: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: one(wanted, leaf), part)
 
-    return _checks.map_prefix("dtype", below, dtype, found, is_leaf=lambda x: x is None)
+    return _checks.map_prefix("dtype", below, dtype, found, is_leaf=lambda x: x is None, what="data")
 
 
 class Handed(eqx.Module):
@@ -184,10 +186,10 @@ def without_data(target: Any) -> Any:
     return eqx.tree_at(lambda t: t.data, target, None)
 
 
-def over_chunks(fn: Callable[[Any, PyTree], Array], target: Any, arguments: PyTree) -> Iterator[NDArray[Any]]:
+def over_chunks(fn: Callable[..., Array], target: Any, arguments: PyTree) -> Iterator[NDArray[Any]]:
     """`fn(target, arguments, chunk)` for each chunk of a streamed target, compiled."""
     if any(_checks.is_traced(leaf) for leaf in jax.tree.leaves(arguments)):
-        raise refusal("Its log density")
+        raise refusal("the traced log density")
     functions = without_data(target)
     for chunk in target.data.chunks(target.chunk_size):
         yield np.asarray(_apply(fn, functions, arguments, jax.tree.map(jnp.asarray, chunk)))
@@ -201,7 +203,7 @@ def _apply(fn: Any, target: Any, arguments: PyTree, chunk: PyTree) -> Array:
 def refusal(what: str) -> _checks.ContractError:
     """For whatever needs all rows inside compiled code."""
     return _checks.ContractError(
-        f"the data are streamed: they are read on the host, a batch at a time. {what} needs all of them inside compiled "
-        f"code. Write a sampler and an estimator that read minibatches alone, such as ls.sgld(…) with "
-        f"gradient=ls.Minibatch(100, 'blocks'), or hold the data in memory: data=stream.read(range(stream.num_examples))."
+        f"the data are streamed, read on the host a batch at a time, and {what} needs all of them in compiled code. "
+        f"Write a sampler and an estimator that read minibatches alone, such as ls.sgld(1e-4) with "
+        f"gradient=ls.Minibatch(100, 'blocks'), or hold the data in memory: data=stream.read(range(N))."
     )

@@ -16,6 +16,8 @@ _FIRST_LINE = 2**16  # bytes
 
 def format_of(path: Path) -> str:
     """One of npy, parquet, arrow and libsvm."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; of .npy files write their paths, such as ('X.npy', 'y.npy').")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
     with path.open("rb") as file:

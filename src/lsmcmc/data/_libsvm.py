@@ -1,6 +1,7 @@
 """The LIBSVM text format: rows of `label index:value …`, indices from 1."""
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Float32
@@ -15,10 +16,15 @@ def parse_libsvm(
 ) -> tuple[Float32[np.ndarray, "n d"], Float32[np.ndarray, " n"]]:
     """Dense features and labels; features above `num_features` are dropped. `source` names the file in errors."""
     lines = content.splitlines()
-    _check_rows(lines, source)
+    check_rows(lines, source, range(1, len(lines) + 1))
+    return parse_rows(lines, num_features)
+
+
+def parse_rows(lines: list[bytes], num_features: int) -> tuple[Float32[np.ndarray, "n d"], Float32[np.ndarray, " n"]]:
+    """Of lines that were checked."""
     num_entries = np.array([line.count(b":") for line in lines], int)
-    # All numbers of the file in one array: a row is its label, then its (index, value) pairs.
-    numbers = np.array(content.replace(b":", b" ").split(), float)
+    # All numbers in one array: a row is its label, then its (index, value) pairs.
+    numbers = np.array(b" ".join(lines).replace(b":", b" ").split(), float)
     row_lengths = 1 + 2 * num_entries
     labels = np.cumsum(row_lengths) - row_lengths
     index, value = np.delete(numbers, labels).reshape(-1, 2).T
@@ -33,11 +39,20 @@ def is_row(line: bytes) -> bool:
     return _ROW.fullmatch(line) is not None
 
 
-def _check_rows(lines: list[bytes], source: str) -> None:
-    for i, line in enumerate(lines, start=1):
-        if not _ROW.fullmatch(line):
+def check_rows(lines: list[bytes], source: str, numbers: Iterable[int]) -> None:
+    """Refuse the first line that is none of this format, by its number."""
+    for number, line in zip(numbers, lines, strict=True):
+        if not is_row(line):
             text = line[:60].decode(errors="replace")
             raise ValueError(
-                f"{source}, row {i}: {text!r} is not a LIBSVM row. Write a label, then index:value pairs "
+                f"{source}, row {number}: {text!r} is not a LIBSVM row. Write a label, then index:value pairs "
                 f"with indices from 1, such as '-1 3:1 11:0.5'."
             )
+
+
+def check_features(lines: list[bytes], num_features: int, source: str, numbers: Iterable[int]) -> None:
+    """Refuse the first line with a feature above `num_features`."""
+    for number, line in zip(numbers, lines, strict=True):
+        highest = max((int(pair.partition(b":")[0]) for pair in line.split()[1:]), default=0)
+        if highest > num_features:
+            raise ValueError(f"{source}, row {number} has feature {highest}. Write num_features={highest} or more.")

@@ -9,7 +9,7 @@ from jax.tree_util import keystr
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from lsmcmc.data._files import file_identity
+from lsmcmc.data._files import file_identity, format_of
 from lsmcmc.streams import Source
 
 
@@ -19,10 +19,11 @@ class Arrays(Source):
     def __init__(self, tree: PyTree):
         leaves, self._structure = jax.tree.flatten(tree)
         names = [f"data{keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-        self._paths = [Path(leaf) if isinstance(leaf, str | Path) else None for leaf in leaves]
+        self._paths = [Path(leaf).expanduser() if isinstance(leaf, str | Path) else None for leaf in leaves]
         self._names = [path.name if path else name for path, name in zip(self._paths, names, strict=True)]
         opened = [_open(path) if path else leaf for path, leaf in zip(self._paths, leaves, strict=True)]
         self._arrays = [_checked(name, array) for name, array in zip(self._names, opened, strict=True)]
+        self.name = ", ".join(self._names)
         self.num_rows = _common_length(self._names, self._arrays)
         shapes = [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in self._arrays]
         self.like = jax.tree.unflatten(self._structure, shapes)
@@ -44,16 +45,21 @@ class Arrays(Source):
 
 
 def _open(path: Path) -> NDArray[Any]:
+    kind = format_of(path)
+    if kind != "npy":
+        raise ValueError(f"a pytree of files is one of .npy files, and {path.name} is {kind}. Give its path alone.")
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise ValueError(
-            f"{path.name} cannot be memory-mapped: {error}. Write it again with "
-            f"numpy.save(path, array) from an array of numbers."
+            f"{path.name} cannot be memory-mapped: {error}. Write it again with numpy.save(path, array), from an array "
+            f"of numbers."
         ) from error
 
 
-def _checked(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _checked(name: str, array: Any) -> NDArray[Any]:
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"a source is a path, a pytree of paths or arrays, or an object with rows, got {array!r}.")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}; write .astype(float).")
     if array.ndim == 0:
