@@ -6,11 +6,13 @@ preconditioners.py  the linear map B
 dynamics.py         how a unit-mass particle moves
 equation.py         the one equation: a dynamics seen through a preconditioner
 samplers.py         names for compositions
+timetable.py        which steps of a run keep a draw; cyclical.py has one
 sampling.py         `ls.sample`; its compiled half is loop.py, its Python half driver.py
 runs/               a run on disk
 """
 
 from lsmcmc import data, diagnostics, models, smoothing, theory
+from lsmcmc.cyclical import cyclical
 from lsmcmc.dynamics import Dynamics, Overdamped
 from lsmcmc.equation import Info, Sampler, State
 from lsmcmc.gradients import FullBatch, FunctionOracle, GradientEstimator, Minibatch, Oracle
@@ -22,6 +24,7 @@ from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner,
 from lsmcmc.run import DivergenceError, Run
 from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, recipe, sghmc, sgld, sgnht, umcmc
 from lsmcmc.sampling import sample
+from lsmcmc.timetable import Timetable
 
 __version__ = "0.1.0"
 
@@ -48,7 +51,9 @@ __all__ = [
     "Sampler",
     "State",
     "Target",
+    "Timetable",
     "baoab",
+    "cyclical",
     "data",
     "diagnostics",
     "laplacian_smoothing",

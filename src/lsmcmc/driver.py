@@ -33,35 +33,20 @@ def num_slots(bytes_of_a_draw: int) -> int:
 
 
 class Cut:
-    """How a run is cut into compiled calls. Where the cuts are changes no number.
+    """How a run is cut into compiled calls, by the sampler's timetable. Where the cuts are changes no number.
 
     A call ends when its slots are full, at the same draws in every run, so moments are the same to the last bit; and
     at each draw that is held for the covariance, of `rank` and more; and where the batches end that are read `ahead`
     of it. `done` steps were made before.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        first: int,
-        burn_in: int,
-        thin: int,
-        num_draws: int,
-        slots: int,
-        chunk: int,
-        rank: int = 0,
-        ahead: int | None = None,
-    ):
-        self.sampler, self.first, self.num_draws = sampler, first, num_draws
-        self.burn_in, self.thin, self.done = burn_in, thin, 0
+    def __init__(self, sampler: Sampler, first: int, slots: int, chunk: int, rank: int = 0, ahead: int | None = None):
+        assert sampler.timetable is not None  # planned
+        self.sampler, self.first, self.table, self.done = sampler, first, sampler.timetable, 0
+        self.num_draws, self.burn_in, self.thin = self.table.num_draws, self.table.burn_in, self.table.thin
         self.slots, self.rank, self.ahead, self.fixed = slots, rank, ahead, chunk < MOST_STEPS
         self.next_count = min(chunk, MOST_STEPS) if self.fixed else 1
-        self.total = burn_in + thin * num_draws
-        if first + self.total >= 2**31:
-            raise ValueError(
-                f"a run ends before step 2**31, this one at {first + self.total}: burn_in + thin × num_draws is "
-                f"{self.total}. Write a smaller thin or num_draws, or start another run from this one's draws."
-            )
+        self.total = self.table.total
         looked_at = np.unique(np.linspace(0, self.total - 1, min(self.total, _MOST_LOOKED_AT)).astype(np.int64))
         self._schedules(looked_at)  # bad values should be met now
 
@@ -73,14 +58,13 @@ class Cut:
         """The plan of each call, with the step sizes of the draws it keeps."""
         done = self.done
         while done < self.total:
-            made = max(0, done - self.burn_in) // self.thin
+            made = int(self.table.made(done))
             end = min(made + each - made % each for each in (self.slots, *self._stride(made)))
-            count = min(self.next_count, self.burn_in + self.thin * end - done, self.total - done, *self._read(done))
-            after_burn_in = np.arange(done + 1, done + count + 1) - self.burn_in
-            number = after_burn_in // self.thin - 1
-            kept = (after_burn_in > 0) & (after_burn_in % self.thin == 0)
+            count = min(self.next_count, self.table.at(end) - done, self.total - done, *self._read(done))
+            number = self.table.made(np.arange(done, done + count + 1))
+            kept = np.diff(number) > 0
             h, temperature = self._schedules(np.arange(done, done + count))
-            slots = np.where(kept, number - number[kept][0] if kept.any() else 0, -1)
+            slots = np.where(kept, number[1:] - made - 1, -1)
             yield self._as_plan(h, temperature, slots.astype(np.int32)), h[kept]
             done += count
 
@@ -96,13 +80,12 @@ class Cut:
     def _read(self, done: int) -> tuple[int, ...]:
         return (self.ahead - (self.first + done) % self.ahead,) if self.ahead else ()
 
-    def _schedules(self, steps: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        h, temperature = (
-            schedules.over(name, getattr(self.sampler, name), self.first + steps)
-            for name in ("step_size", "temperature")
-        )
-        self.sampler.dynamics.check_schedules(h, temperature)
-        return [h, temperature]
+    def _schedules(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        at = self.first + steps
+        given = (schedules.over(name, getattr(self.sampler, name), at) for name in ("step_size", "temperature"))
+        h, temperature = self.table.values(at, *given)
+        self.sampler.check_schedules(h, temperature)
+        return h, temperature
 
     @staticmethod
     def _as_plan(h: Any, temperature: Any, slots: Any) -> Plan:

@@ -10,13 +10,16 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees
 from lsmcmc.dynamics import Dynamics
 from lsmcmc.gradients import as_oracle
 from lsmcmc.preconditioners import Identity, Preconditioner, as_preconditioner
 from lsmcmc.schedules import Schedule, at, schedule
+from lsmcmc.timetable import Timetable
 
 
 class State(eqx.Module):
@@ -79,6 +82,7 @@ class Sampler(eqx.Module):
     temperature: Schedule | None
     dynamics: Dynamics
     preconditioner: Preconditioner
+    timetable: Timetable | None
     reads_all_data: bool = eqx.field(static=True)
 
     def __init__(
@@ -94,12 +98,26 @@ class Sampler(eqx.Module):
         self.temperature = schedule("temperature", temperature)
         self.dynamics = dynamics
         self.preconditioner = as_preconditioner(preconditioner)
+        self.timetable = Timetable()
         self.reads_all_data = reads_all_data or dynamics.is_exact
         dynamics.check(self.preconditioner)
 
-    def planned(self, burn_in: int, thin: int, num_draws: int) -> "Sampler":
-        """The sampler for a run of that length."""
-        return eqx.tree_at(lambda s: s.dynamics, self, self.dynamics.planned(burn_in, thin, num_draws))
+    def planned(self, burn_in: int, thin: int, num_draws: int, first: int = 0) -> "Sampler":
+        """The sampler for a run of that length, whose first step is step `first` of its chains."""
+        assert self.timetable is not None  # outside the loop
+        timetable = self.timetable.planned(burn_in, thin, num_draws, first)
+        if first + timetable.total >= 2**31:
+            raise ValueError(
+                f"a run ends before step 2**31, this one at {first + timetable.total}: it makes {timetable.total} "
+                "steps. Write a smaller thin or num_draws, or start another run from this one's draws."
+            )
+        plans = self.dynamics.planned(burn_in, thin, num_draws), timetable
+        return eqx.tree_at(lambda s: (s.dynamics, s.timetable), self, plans)
+
+    def values(self, step: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Step size and temperature of a step."""
+        assert self.timetable is not None  # outside the loop
+        return self.timetable.values(step, at(self.step_size, step), at(self.temperature, step))
 
     def init(self, position: PyTree, *, key: Array) -> State:
         """The state at a position."""
@@ -107,7 +125,7 @@ class Sampler(eqx.Module):
         step = jnp.zeros((), jnp.int32)
         return State(
             position,
-            self.dynamics.init(position, key, at(self.temperature, step)),
+            self.dynamics.init(position, key, self.values(step)[1]),
             self.preconditioner.init(position),
             step,
         )
@@ -118,8 +136,7 @@ class Sampler(eqx.Module):
 
     def step(self, state: State, oracle: Any, *, key: Array) -> tuple[State, Info]:
         """One transition. `oracle` is this step's estimate of ∇U: an `Oracle`, or a function of the position."""
-        h, temperature = at(self.step_size, state.step), at(self.temperature, state.step)
-        return self.transition(state, oracle, self.noise(key, state.position), h, temperature)
+        return self.transition(state, oracle, self.noise(key, state.position), *self.values(state.step))
 
     def transition(
         self, state: State, oracle: Any, noise: PyTree, h: Float[Array, ""], temperature: Float[Array, ""]
@@ -151,9 +168,17 @@ class Sampler(eqx.Module):
         """Numbers about the step that led to this state, kept beside each draw: acceptance, energies."""
         return self.dynamics.statistics(state.dynamics)
 
+    def is_finite(self, state: State) -> Bool[Array, ""]:
+        """Whether a chain is finite, in its position and in what the sampler remembers."""
+        return _trees.all_finite((state.position, state.preconditioner)) & self.dynamics.is_finite(state.dynamics)
+
+    def check_schedules(self, step_sizes: NDArray[np.float64], temperatures: NDArray[np.float64]) -> None:
+        """Refuse step sizes and temperatures that the sampler cannot take."""
+        self.dynamics.check_schedules(step_sizes, temperatures)
+
     def without_schedules(self) -> "Sampler":
         """The sampler with step size and temperature left to the loop, which feeds their values in as data."""
-        return eqx.tree_at(lambda s: (s.step_size, s.temperature), self, (None, None))
+        return eqx.tree_at(lambda s: (s.step_size, s.temperature, s.timetable), self, (None, None, None))
 
 
 def _same(what: str, model: str, expected: PyTree, found: PyTree) -> None:

@@ -85,13 +85,8 @@ class Job(eqx.Module):
         return Carry(carry.keys, state, memory, carry.step + 1)
 
     def finite(self, state: State) -> Bool[Array, " chains"]:
-        """Which chains are finite, in their position and in what the sampler remembers."""
-
-        def one_chain(state: State) -> Array:
-            own = _trees.all_finite((state.position, state.preconditioner))
-            return own & self.sampler.dynamics.is_finite(state.dynamics)
-
-        return jax.vmap(one_chain)(state)
+        """Which chains are finite."""
+        return jax.vmap(self.sampler.is_finite)(state)
 
     def record(self, kept: PyTree, sums: Any, slot: Array, state: State, h: Array) -> tuple[PyTree, Any]:
         """A draw of every chain, with the sampler's statistics, into its slot or into the moments; nothing for slot −1.

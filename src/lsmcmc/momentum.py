@@ -49,7 +49,7 @@ class SGHMC(Momentum):
         """Refuse a V̂ that is more noise than the friction takes out."""
         most = max(float(v) for v in jax.tree.leaves(self.noise_estimate))
         friction = float(self.friction)
-        excess = step_sizes * most - 2 * friction * temperatures
+        excess = np.where(temperatures > 0, step_sizes * most - 2 * friction * temperatures, 0)  # at 0 none is added
         if excess[worst := int(np.argmax(excess))] > 1e-6 * step_sizes[worst] * most:
             h, temperature = step_sizes[worst], temperatures[worst]
             raise ValueError(
@@ -150,6 +150,7 @@ class NoseHoover(Momentum):
 
     The thermostat ξ starts at A and finds the friction that the noise of the gradient calls for;
     it absorbs noise that is the same in every coordinate. With `per_leaf` each leaf has its own ξ.
+    At T = 0 there is no temperature to hold, and ξ rests.
     """
 
     per_leaf: bool = eqx.field(static=True)
@@ -164,7 +165,8 @@ class NoseHoover(Momentum):
         return r, jax.tree.map(lambda _: self.friction, r) if self.per_leaf else self.friction
 
     def warmer(self, xi: PyTree, r: PyTree, h: Array, temperature: Array) -> PyTree:
-        """ξ + h(‖r‖²/d − T)."""
+        """ξ + h(‖r‖²/d − T), ξ at T = 0."""
+        h = jnp.where(temperature > 0, h, 0)
         energies = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf.astype(_trees.wide(leaf.dtype)))), r)
         if self.per_leaf:
             return jax.tree.map(

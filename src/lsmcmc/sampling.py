@@ -70,19 +70,20 @@ def sample(
     num_draws, burn_in = _checks.count("num_draws", num_draws), _checks.count("burn_in", burn_in, least=0)
     thin, chunk = _checks.count("thin", thin), _checks.count("chunk", MOST_STEPS if chunk is None else chunk)
     check_pieces(sampler, target)
-    sampler = sampler.planned(burn_in, thin, num_draws)
+    first = int(state.step) if isinstance(state, Carry) else 0
+    sampler = sampler.planned(burn_in, thin, num_draws, first)
     given = {"seed": seed, "burn_in": burn_in, "thin": thin, "init": init, "state": state, "trainable": trainable}
     if trainable is not None:
         target, position = _partly(target, position, trainable)
     estimator, kept = choose(sampler, target, gradient, batch_size), as_keep(keep, target)
     start = [_start(sampler, estimator, target, position, init, state, chains, seed, progress)]
-    num_chains, first = start[0].keys.noise.shape[0], int(start[0].step)
+    num_chains = start[0].keys.noise.shape[0]
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), start[0].sampler.position)
     like = shape_kept(kept, one)
     slots = num_slots(bytes_of_a_draw(like, num_chains))
     job = Job(sampler.without_schedules(), estimator, target, kept, slots)
     ahead = steps_ahead(estimator, target, num_chains)
-    cut = Cut(sampler, first, burn_in, thin, num_draws, slots, chunk, kept.rank, ahead)
+    cut = Cut(sampler, first, slots, chunk, kept.rank, ahead)
     if path is not None:
         from lsmcmc import runs
 
