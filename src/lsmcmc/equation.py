@@ -114,7 +114,7 @@ class Sampler(eqx.Module):
         plans = self.dynamics.planned(burn_in, thin, num_draws), timetable
         return eqx.tree_at(lambda s: (s.dynamics, s.timetable), self, plans)
 
-    def values(self, step: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def values(self, step: Any) -> tuple[Any, Any]:
         """Step size and temperature of a step."""
         assert self.timetable is not None  # outside the loop
         return self.timetable.values(step, at(self.step_size, step), at(self.temperature, step))
@@ -123,9 +123,11 @@ class Sampler(eqx.Module):
         """The state at a position."""
         position = _checks.position(position)
         step = jnp.zeros((), jnp.int32)
+        assert self.timetable is not None  # outside the loop
+        _, temperature = self.timetable.values(step, jnp.ones(()), at(self.temperature, step))
         return State(
             position,
-            self.dynamics.init(position, key, self.values(step)[1]),
+            self.dynamics.init(position, key, temperature),
             self.preconditioner.init(position),
             step,
         )
