@@ -522,7 +522,10 @@ def test_bad_hyper_parameters_are_refused():
             ls.Laplacian({"w": 1.0, "b": sigma})
     with pytest.raises(TypeError, match="sigma must be a number, got None"):
         ls.Laplacian(None)
-    with pytest.raises(ValueError, match=r"sigma must be one number, got an array of shape \(2,\).*one number for each branch of the position"):
+    with pytest.raises(
+        ValueError,
+        match=r"sigma must be one number, got an array of shape \(2,\).*one number for each branch of the position",
+    ):
         ls.Laplacian(np.ones(2))
     with pytest.raises(ValueError, match="scope must be one of 'leaf', 'global', got 'tensor'"):
         ls.Laplacian(1.0, "tensor")

@@ -330,7 +330,10 @@ def test_bad_input_is_refused_with_what_came_and_what_to_write(fn):
             fn(v, sigma)
     with pytest.raises(ValueError, match="sigma must be a finite number, zero or above, got -2"):
         jax.jit(lambda v: ls.smoothing.solve(v, -2.0))(v)
-    with pytest.raises(ValueError, match=r"sigma must be one number, got an array of shape \(2,\).*one number for each branch of the position"):
+    with pytest.raises(
+        ValueError,
+        match=r"sigma must be one number, got an array of shape \(2,\).*one number for each branch of the position",
+    ):
         fn(v, np.ones(2))
     with pytest.raises(TypeError, match="sigma must be a number, got 'strong'"):
         fn(v, "strong")

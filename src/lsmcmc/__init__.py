@@ -22,6 +22,7 @@ from lsmcmc.optimisers import laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
+from lsmcmc.runs import RunWarning, load
 from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, recipe, sghmc, sgld, sgnht, umcmc
 from lsmcmc.sampling import sample
 from lsmcmc.timetable import Timetable
@@ -48,6 +49,7 @@ __all__ = [
     "Product",
     "RMSprop",
     "Run",
+    "RunWarning",
     "Sampler",
     "State",
     "Target",
@@ -58,6 +60,7 @@ __all__ = [
     "diagnostics",
     "laplacian_smoothing",
     "lmc",
+    "load",
     "ls_psgld",
     "ls_sgld",
     "models",

@@ -163,6 +163,11 @@ class Keep(eqx.Module):
         return "draws" if self.fn is not None else "last" if self.moments is None else "moments"
 
     @property
+    def is_position(self) -> bool:
+        """Whether positions are stored as they are."""
+        return self.fn is _ITSELF
+
+    @property
     def rank(self) -> int:
         """How many draws are held for the covariance, at least."""
         return 0 if self.moments is None else self.moments.rank
@@ -211,7 +216,7 @@ def shape_kept(keep: Keep, position: PyTree) -> PyTree:
         _floating(jax.eval_shape(keep.moments.value, position))
     if keep.fn is None:
         return ()
-    if keep.fn is _ITSELF:
+    if keep.is_position:
         return position
     like = jax.eval_shape(keep.fn, position)
     if not jax.tree.leaves(like):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lsmcmc import _checks
 
-_NEEDS_NUMBERS = (
+NEEDS_NUMBERS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
@@ -38,7 +38,7 @@ def over(name: str, value: Schedule, steps: NDArray[np.int64]) -> NDArray[np.flo
     with jax.numpy_dtype_promotion("standard"):
         try:
             values = jax.vmap(value)(jnp.asarray(steps, jnp.int32))
-        except _NEEDS_NUMBERS:  # Python `if step < …`, NumPy, a table: one step at a time, same numbers
+        except NEEDS_NUMBERS:  # Python `if step < …`, NumPy, a table: one step at a time, same numbers
             values = [value(int(step)) for step in steps]
     if np.shape(values) not in ((), (len(steps),)):
         shape = np.shape(values)[1:]
