@@ -2,10 +2,12 @@
 
 from lsmcmc.experiments import (
     figure1,
+    figure2,
     figure3,
     figure5,
     overhead,
     table1,
+    table2,
     table3,
 )
 from lsmcmc.experiments.parts import Parts
@@ -14,6 +16,8 @@ from lsmcmc.experiments.result import Claim, Experiment, Result, Verdict
 _IN_THE_PAPERS_ORDER: tuple[Experiment, ...] = (
     table1,
     figure1,
+    figure2,
+    table2,
     figure3,
     table3,
     figure5,
