@@ -105,7 +105,7 @@ def readings(steps: dict[str, Search], size: Size) -> list[str]:
         f"W₂ between the last 10 K of {size.pilot_steps:,} iterates and the reference, over {size.pilots} pilot chains "
         f"that are not used again: {best}. Steps beside these are nearly as good (table: grid). At these steps a chain "
         f"changes modes more than a hundred times in 10 K iterates. η = {chains.SMALL}, at which it changes about "
-        "once, is run as well: large distances as the printed ones need chains that are trapped.",
+        "once, is run as well: distances as large as the printed ones need chains that are trapped.",
         "The reference is random walk Metropolis (blackjax), a thousand chains at once, so that it is not trapped; its "
         "share of the smaller mode is checked against quadrature in table2. All chains start at 0 with subsets of 10 "
         "rows without replacement (Algorithm 1); σ = 1.",

@@ -47,8 +47,8 @@ class Size:
         return min(20, mixture.WALKERS * mixture.KEPT // self.points // 2)
 
 
-FULL = Size(40, 2_000, 24, 100_000, 1_000, True, 20, 1_000, (10, 30, 100, 300, 1_000, 3_000), True)
-SHORT = Size(20, 1_000, 12, 20_000, 500, False, 5, 1_000, (10, 30, 100, 300, 1_000), False)
+FULL = Size(32, 2_000, 24, 100_000, 1_000, True, 20, 1_000, (10, 30, 100, 300, 1_000, 3_000), True)
+SHORT = Size(20, 1_000, 12, 20_000, 500, False, 5, 1_000, (10, 30, 100, 300), False)
 
 
 @dataclass(frozen=True)
