@@ -48,7 +48,7 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
             **{f"eta of {sampler}": search.best for sampler, search in steps.items()},
             "eta for all, law of x_K": COMMON,
         },
-        claims(cells, laws, scale),
+        claims(cells, laws, steps, scale),
         {
             "distances": [_row(cell, scale) for cell in cells],
             "law": [row for law in laws for row in law.rows(scale)],
@@ -80,10 +80,11 @@ def _remarks(size: Size, scale: "Scale") -> list[str]:
         f"The floor, W₂ of two independent references of {size.points:,} points, is {scale.floor.mean():.3g} over "
         f"{len(scale.floor)} pairs: a perfect sampler scores that. {once}",
         f"A chain that is all in the larger mode scores {scale.larger.mean():.3g}, in the smaller mode "
-        f"{scale.smaller.mean():.3g}. A chain in one mode against a reference in the other scores "
-        f"{scale.opposite.mean():.3g}. The printed numbers are of two kinds, three above 5 and six below 0.7: what a "
-        "chain and a reference would give that are each in one mode, now the same one and now not. A correct reference "
-        "cannot give them.",
+        f"{scale.smaller.mean():.3g}; one in one mode against a reference in the other {scale.opposite.mean():.3g}. "
+        "The printed numbers are of two kinds, six below 0.7 and three above 5. Against a correct reference the small "
+        "ones need chains that change modes often, the large ones chains that hardly move, and both are printed in one "
+        "row. A chain and a reference that are each in one mode, now the same and now not, would give both kinds; "
+        "whether that happened cannot be known.",
         "A chain counts as in one mode if less than 1 % of its last 10 K iterates lie on one side of x + y = 0.",
         "The law of x_K, which the theorems bound, is that of many chains at one time and not of one chain over time. "
         "Its distance to the target once it has settled is the discretisation error, minibatch noise included. It is "
@@ -115,6 +116,7 @@ def _scale(size: Size, seed: int, parts: Parts) -> Scale:
             "share": mixture.share(found.draws),
             "exact_share": np.array(law.share),
             "law_floor": chains.floor(size.batch_chains, 20, seed),
+            "pilot_floor": chains.floor(size.pilot_points, 20, seed),
         }
 
     made = parts.get("scale", make)
