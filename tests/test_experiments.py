@@ -278,6 +278,18 @@ def test_the_report_says_each_verdict_in_words_and_by_colour(tmp_path, verdict):
     assert "&quot;&lt;1&gt;&quot;" in row
 
 
+def test_checks_of_the_library_are_not_counted_as_claims_of_the_paper(tmp_path):
+    check = Claim(f"the law is exact ({result.CHECK})", "–", 1.0, (0.9, 1.1), Verdict.REPRODUCED)
+    failed = Claim(f"the other too ({result.CHECK})", "–", 1.0, (0.9, 1.1), Verdict.NOT_REPRODUCED)
+    result.write(made_up(claims=[*made_up().claims, check, failed]), tmp_path)
+    summary, claims = report.page(tmp_path).split("<h3>Claims</h3>")
+    assert '<span class="yes">1</span>' in summary
+    assert '<span class="no">1 of 2</span>' in summary
+    paper, own = claims.split("<h3>Checks of this library</h3>")
+    assert "the law is exact" not in paper
+    assert "the law is exact" in own
+
+
 # Parts of a long experiment
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lsmcmc.experiments.result import Verdict, read
+from lsmcmc.experiments.result import CHECK, Verdict, read
 
 NAME = "report.html"
 
@@ -87,17 +87,33 @@ def _summary(records: list[dict[str, Any]]) -> str:
         [
             f'<a href="#{escape(record["name"])}">{escape(record["title"])}</a>',
             escape(_size(record)),
-            *[_count(record, verdict) for verdict in Verdict],
+            *[_count(_of_the_paper(record), verdict) for verdict in Verdict],
+            _passed(_checks(record)),
             f"{record['seconds']:.0f} s",
         ]
         for record in records
     ]
-    return f"<h2>Summary</h2>\n{_table(['experiment', 'size', *Verdict, 'time'], rows, 'summary')}"
+    heads = ["claims of the paper", "size", *Verdict, "own checks passed", "time"]
+    return f"<h2>Summary</h2>\n{_table(heads, rows, 'summary')}"
 
 
-def _count(record: dict[str, Any], verdict: Verdict) -> str:
-    count = sum(claim["verdict"] == verdict for claim in record["claims"])
+def _of_the_paper(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [claim for claim in record["claims"] if CHECK not in claim["claim"]]
+
+
+def _checks(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [claim for claim in record["claims"] if CHECK in claim["claim"]]
+
+
+def _count(claims: list[dict[str, Any]], verdict: Verdict) -> str:
+    count = sum(claim["verdict"] == verdict for claim in claims)
     return f'<span class="{_MARKS[verdict][0]}">{count}</span>' if count else "0"
+
+
+def _passed(checks: list[dict[str, Any]]) -> str:
+    passed = sum(claim["verdict"] == Verdict.REPRODUCED for claim in checks)
+    style = "yes" if passed == len(checks) else "no"
+    return f'<span class="{style}">{passed} of {len(checks)}</span>' if checks else "–"
 
 
 def _size(record: dict[str, Any]) -> str:
@@ -108,12 +124,16 @@ def _how_to_read() -> str:
     meanings = {
         Verdict.REPRODUCED: "the numbers bear the claim out; of a comparison, the whole interval lies on its side",
         Verdict.NOT_REPRODUCED: "they do not: the difference is the other way, or none is seen (the remark says which)",
-        Verdict.INCONSISTENT: "the paper's statement and its printed number contradict each other",
+        Verdict.INCONSISTENT: "the paper's statement and its printed number, or two of them, cannot both be right",
     }
     rows = [[_verdict(verdict), escape(meaning)] for verdict, meaning in meanings.items()]
     return (
         f"<details open><summary>How to read the verdicts</summary>\n{_table(['verdict', 'meaning'], rows)}\n"
-        "<p>Verdicts are computed from the measured numbers by fixed rules, none is written by hand.</p></details>"
+        "<p>Verdicts are computed from the measured numbers by fixed rules, none is written by hand. Where a claim "
+        "compares two and names no number, what is measured is a ratio, the first over the second: of “a is smaller "
+        "(or closer) than b”, a ÷ b. What an interval is stands above each list of claims. Claims of one experiment "
+        "share chains and data, so their counts are not counts of independent findings. Checks of this library against "
+        "exact values are counted apart.</p></details>"
     )
 
 
@@ -121,7 +141,10 @@ def _section(record: dict[str, Any], folder: Path) -> str:
     name, title = escape(record["name"]), escape(record["title"])
     remarks = "".join(f"<li>{escape(remark)}</li>" for remark in record["remarks"])
     figures = "".join(_figure(folder / f"{figure}.svg", f"{record['title']}: {figure}") for figure in record["figures"])
-    tables = "".join(_details(f"Table: {table}", _rows(rows)) for table, rows in record["tables"].items())
+    tables = "".join(
+        _details(f"Table: {table} ({record['name']}/{table}.csv)", _rows(rows))
+        for table, rows in record["tables"].items()
+    )
     settings = {"size": _size(record), **record["settings"], **record["versions"], "seconds": record["seconds"]}
     return f"""<section id="{name}">
 <h2>{title}</h2>
@@ -130,7 +153,8 @@ def _section(record: dict[str, Any], folder: Path) -> str:
 <ul>{remarks}</ul>
 <h3>Claims</h3>
 <p class="note">Intervals: {escape(record["intervals"])}</p>
-{_claims(record["claims"])}
+{_claims(_of_the_paper(record))}
+{f"<h3>Checks of this library</h3>{_claims(_checks(record))}" if _checks(record) else ""}
 {figures}
 {tables}
 {_details("Settings and versions", _table(["setting", "value"], [[escape(k), _cell(v)] for k, v in settings.items()]))}

@@ -25,6 +25,9 @@ class Verdict(StrEnum):
     INCONSISTENT = "paper inconsistent"
 
 
+CHECK = "a check of this library, not of the paper"  # in the words of a claim that is not the paper's
+
+
 @dataclass(frozen=True)
 class Claim:
     """A sentence of the paper, its number, ours with an interval, and the verdict that follows from them."""
