@@ -130,10 +130,10 @@ def _how_to_read() -> str:
     return (
         f"<details open><summary>How to read the verdicts</summary>\n{_table(['verdict', 'meaning'], rows)}\n"
         "<p>Verdicts are computed from the measured numbers by fixed rules, none is written by hand. Where a claim "
-        "compares two and names no number, what is measured is a ratio, the first over the second: of “a is smaller "
-        "(or closer) than b”, a ÷ b. What an interval is stands above each list of claims. Claims of one experiment "
-        "share chains and data, so their counts are not counts of independent findings. Checks of this library against "
-        "exact values are counted apart.</p></details>"
+        "compares two, what is measured is the first divided by the second, unless the claim names something else; of "
+        "accuracies it is the difference in percentage points. What an interval is stands above each list of claims. "
+        "Claims of one experiment share chains and data, so their counts are not counts of independent findings. "
+        "Checks of this library against exact values are counted apart.</p></details>"
     )
 
 
