@@ -165,7 +165,8 @@ def _far(sampler: str, setting: Setting, distance: NDArray[np.float64], floor: N
     claim = f"{sampler}: a large discrepancy after 1E5 iterates, W₂ ÷ floor ({setting.label})"
     ratio, low, high = _over_floor(distance, floor)
     verdict = Verdict.REPRODUCED if low > ALIKE else Verdict.NOT_REPRODUCED
-    other = "" if setting.reading == "density" else " Nor would more iterates help: these chains have another law."
+    stays = low > ALIKE and setting.reading != "density"
+    other = " It would not go away with more iterates: these chains have another law." if stays else ""
     return Claim(claim, "large discrepancy", ratio, (low, high), verdict, _seen(low, high) + other)
 
 
