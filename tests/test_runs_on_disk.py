@@ -118,6 +118,18 @@ def test_statistics_and_what_a_function_keeps_are_on_disk_in_their_dtypes(tmp_pa
     np.testing.assert_array_equal(statistics["step_size"], whole.step_sizes)
 
 
+def test_any_names_have_arrays_of_their_own(tmp_path):
+    names = ["chain", "draw", "zarr.json", "", "..", "__x", "a/b", "a_b", "σ", "x" * 300]
+    start = {name: jnp.full(2, float(i)) for i, name in enumerate(names)}
+    whole, kept = run(start=start), run(tmp_path, start=start)
+    assert equal(kept.draws, whole.draws)
+    assert equal(ls.load(tmp_path).draws, whole.draws)
+    opened = xarray.open_zarr(kept.store)
+    assert len(opened.data_vars) == len(names)
+    np.testing.assert_array_equal(opened["chain_"], whole.draws["chain"])
+    np.testing.assert_array_equal(opened["σ"], whole.draws["σ"])
+
+
 def test_arviz_reads_the_store(tmp_path):
     from lsmcmc.diagnostics._arrays import load_arviz
 
@@ -178,6 +190,29 @@ def test_any_pytree_that_pieces_remember_goes_on(tmp_path):
         begun = eqx.tree_at(forgotten, first.state, forgotten(fresh))
         rest = ls.sample(options["sampler"], POSTERIOR, state=begun, gradient=Averaged(4), num_draws=7, thin=2)
         assert not equal(rest.draws, whole.draws[:, 5:])
+
+
+class Line(eqx.Module):
+    """A position of a class of one's own."""
+
+    slope: jax.Array
+    at_zero: jax.Array
+
+
+@pytest.mark.parametrize("keep", [None, "last", ls.Moments(rank=2)])
+def test_a_position_of_ones_own_class_stays_one_and_is_loaded_as_a_dict(tmp_path, keep):
+    options = {"start": Line(jnp.zeros(3), jnp.ones(())), "keep": keep}
+    whole = run(num_draws=12, **options)
+    run(tmp_path, 5, **options)
+    longer, loaded = run(tmp_path, 12, **options), ls.load(tmp_path)
+    assert equal(longer.state.sampler.position, whole.state.sampler.position)
+    assert set(loaded.state.sampler.position) == {"slope", "at_zero"}
+    if keep in (None, "last"):
+        assert equal(longer.draws, whole.draws)
+        np.testing.assert_array_equal(loaded.draws["slope"], whole.draws.slope)
+    else:
+        assert equal(longer.covariance(), whole.covariance())
+        np.testing.assert_array_equal(loaded.covariance().variance["slope"], whole.covariance().variance.slope)
 
 
 def test_a_loaded_state_has_the_classes_of_the_library_and_dicts_for_others(tmp_path):
@@ -484,6 +519,32 @@ def test_a_chunk_that_was_torn_long_ago_is_named(tmp_path, monkeypatch):
     truncate(tmp_path / "draws.zarr/posterior/b/c/0/1")
     with pytest.raises(ValueError, match=r"b/c/0/1 is torn.*, so draws 4 to 7 are lost"):
         run(tmp_path, 20)
+
+
+LARGE = {"start": jnp.zeros(1_100_000), "chains": 1, "burn_in": 0, "thin": 1, "target": TARGET}
+
+
+def test_draws_larger_than_a_chunk_are_in_files_of_their_own_and_not_in_checkpoints(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "_MOST_WAITING", 2**23)  # so that draws are written between saves too
+    whole = run(num_draws=5, **LARGE)
+    kept = run(tmp_path, 5, chunk=1, **LARGE)
+    assert same(kept, whole)
+    assert same(ls.load(tmp_path), whole)
+    assert len(list((tmp_path / "draws.zarr/posterior/x/c/0").rglob("0"))) >= 5
+    state = sum(leaf.nbytes for leaf in jax.tree.leaves(whole.state.sampler))
+    assert checkpoint.names(tmp_path / "checkpoints")[-1].stat().st_size < state + 10_000
+
+
+@pytest.mark.parametrize("tear", [truncate, flip, lambda path: path.unlink()])
+def test_a_torn_last_chunk_of_large_draws_falls_back_to_the_checkpoint_before(tmp_path, tear):
+    for num_draws in (2, 4):
+        run(tmp_path, num_draws, **LARGE)
+    first, _ = checkpoint.names(tmp_path / "checkpoints")
+    tear(tmp_path / "draws.zarr/posterior/x/c/0/3/0")
+    with pytest.warns(
+        ls.RunWarning, match=rf"c/0/3/0 is .*; draws 3 to 3 are made again\. Took the one before, {first.name}"
+    ):
+        assert same(run(tmp_path, 5, **LARGE), run(num_draws=5, **LARGE))
 
 
 def test_no_pickle_is_ever_loaded(stopped):

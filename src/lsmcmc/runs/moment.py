@@ -55,7 +55,7 @@ def newest(folder: Path, usable: Any = lambda content: None) -> Search:
     """Looks back until one is whole and `usable` has nothing to say against it."""
     torn: list[Path] = []
     said: list[str] = []
-    objections: list[str] = []
+    lost: list[str] = []
     for path in reversed(checkpoint.names(folder / "checkpoints")):
         try:
             content = checkpoint.read(path)
@@ -68,12 +68,13 @@ def newest(folder: Path, usable: Any = lambda content: None) -> Search:
         objection = usable(content)
         if objection is None:
             return Search(content, path.name, torn, said)
-        objections.append(objection)
+        what, which = objection
+        lost.append(f"{what}, so {which} are lost")
         torn.append(path)
-        said.append(objection + ".")
-    if objections:
+        said.append(f"{what}; {which} are made again.")
+    if lost:
         raise ValueError(
-            f"{objections[0]}, and no checkpoint is from before them. Put the file back from a copy, or write another "
+            f"{lost[0]}: no checkpoint is from before them. Put the file back from a copy, or write another "
             f"path=. ls.load({str(folder)!r}) reads the other chunks, and .state to go on from."
         )
     return Search(None, "", torn, said)

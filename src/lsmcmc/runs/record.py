@@ -49,10 +49,10 @@ def read(folder: Path) -> dict[str, Any] | None:
     return dict(record)
 
 
-def write(folder: Path, record: dict[str, Any]) -> None:
+def write(folder: Path, record: dict[str, Any], durable: bool) -> None:
     """In place of the one before."""
     text = json.dumps(record, indent=2, ensure_ascii=False)
-    files.write(folder / NAME, text.encode(), durable=False)
+    files.write(folder / NAME, text.encode(), durable=durable)
 
 
 def begun(before: dict[str, Any] | None, settings: dict[str, Any], asked: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class _Saved(InMemory):
         self.recording = Recording(job.target, job.keep, self.store, self.chains, cut.thin, start[0])
         self.sums, self.start = job.keep.no_sums(start[0].sampler.position), start
         self.record = record.begun(before, settings, cut.num_draws)
-        self.saved, self.due, self.lasted = 0, 0.0, 0.0
+        self.saved, self.due = 0, 0.0
 
     def sample(self, progress: bool | None) -> Run:
         """From where it is to its end."""
@@ -76,7 +77,8 @@ class _Saved(InMemory):
             if self.before["status"] != "finished":  # killed when all was saved but this
                 self._write_record("finished")
             return self.recording.run(self.sums)
-        self._begin()
+        with self._saying_what_failed():
+            self._begin()
         return drive(self.job, self.start, self.cut, self.recording, progress, self.sums, self)
 
     def _go_on(self) -> None:
@@ -96,10 +98,11 @@ class _Saved(InMemory):
                 f"{self.folder} has {self.saved} draws already, num_draws={self.cut.num_draws} is fewer. Write "
                 f"num_draws={self.saved} or more, or another path=; run.draws[:, :{self.cut.num_draws}] are the first."
             )
-        self._mend(search.content)
+        with self._saying_what_failed():
+            self._mend(search.content)
 
-    def _usable(self, content: checkpoint.Content) -> str | None:
-        """Whether the chunks before its last one are all there."""
+    def _usable(self, content: checkpoint.Content) -> tuple[str, str] | None:
+        """What is torn of the draws that it counts on, and which they are."""
         if self.store is None:
             return None
         self.store.each = content.small["each"]
@@ -113,7 +116,7 @@ class _Saved(InMemory):
         torn = self.store.torn_tail(self.saved)
         if torn:
             self.store.write(self.saved)
-            self.store.show(self.saved)
+        self.store.show(self.saved)
         for line in torn:
             warnings.warn(f"{line}. Written again from the checkpoint: no draw is lost.", RunWarning, stacklevel=5)
 
@@ -128,10 +131,12 @@ class _Saved(InMemory):
         self.due = time.monotonic() + _EVERY[0]
 
     def called(self, chains: Chains) -> None:
-        """Saves when it is time."""
-        waiting = 0 if self.store is None else self.store.waiting_bytes
-        if time.monotonic() >= self.due or waiting > _MOST_WAITING:
+        """Saves when it is time; draws alone when there are many."""
+        if time.monotonic() >= self.due:
             self._save(chains, "running")
+        elif self.store is not None and self.store.waiting_bytes > _MOST_WAITING:
+            with self._saying_what_failed():
+                self.store.write(self.recording.num_draws)
 
     def finished(self, chains: Chains) -> None:
         """Saves the end."""
@@ -141,31 +146,38 @@ class _Saved(InMemory):
         """Saves what there is, if it can be, and says how to go on."""
         with contextlib.suppress(OSError):  # that is why it stops, or the error goes before it
             self._save(chains, status)
+        again = "meets the same step again" if status == "diverged" else "goes on from there"
         note = (
-            f"{self.saved} draws are saved in {self.folder}. The same call goes on from there; "
+            f"{self.saved} draws are saved in {self.folder}. The same call {again}; "
             f"ls.load({str(self.folder)!r}) reads them."
         )
         error.add_note(note)
         if isinstance(error, SystemExit):  # which shows no notes
-            warnings.warn(f"Stopped by a signal. {note}", RunWarning, stacklevel=3)
+            with contextlib.suppress(RunWarning):  # where warnings are errors, the exit code goes before
+                warnings.warn(f"Stopped by a signal. {note}", RunWarning, stacklevel=3)
 
     def _save(self, chains: Chains, status: str) -> None:
         """Draws first, then the state that counts on them, then what readers see."""
         if any(leaf.is_deleted() for leaf in jax.tree.leaves(chains.sums)):
             return  # interrupted where moments were not to be had; what is saved stays
         began, number = time.monotonic(), self.recording.num_draws
-        try:
+        with self._saying_what_failed():
             if self.store is not None:
                 self.store.write(number)
             moment.save(self.folder, self.recording, chains.sums, self.store, self._described())
             self.saved = number
             if self.store is not None:
-                self.store.show(number)
+                self.store.show(number, durable=status != "running")
             self._write_record(status)
+        lasted = time.monotonic() - began
+        self.due = time.monotonic() + float(np.clip(lasted / _SHARE, *_EVERY))
+
+    @contextlib.contextmanager
+    def _saying_what_failed(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise _not_saved(error, self.folder, number, self.saved) from error
-        self.lasted = time.monotonic() - began
-        self.due = time.monotonic() + float(np.clip(self.lasted / _SHARE, *_EVERY))
+            raise _not_saved(error, self.folder, self.recording.num_draws, self.saved) from error
 
     def _described(self) -> dict[str, Any]:
         """What `ls.load` needs to know besides."""
@@ -180,7 +192,7 @@ class _Saved(InMemory):
         self.record.update(counts, status=status, compile_seconds=self.recording.compile_seconds)
         ended = {} if status == "running" else {"ended": record.now()}
         self.record["sessions"][-1].update(status=status, **ended)
-        record.write(self.folder, self.record)
+        record.write(self.folder, self.record, durable=status != "running")
 
 
 def _store(folder: Path, job: Job, start: Carry, chains: int) -> Store:

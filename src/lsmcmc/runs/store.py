@@ -24,8 +24,8 @@ class Store:
     """Room for draws (`recording.Room`) in the folder `path`, in chunks of `each` draws.
 
     `put` is in memory alone, so it cannot fail half-way; `write` brings what is there to the disk, and lets go of the
-    chunks that are full but for the last one. `build` makes (draws, statistics) of the arrays of all columns but the
-    step sizes.
+    chunks that are full but for the last one, the tail, which checkpoints hold too. Draws too large for that fill a
+    chunk each, and there is no tail. `build` makes (draws, statistics) of the arrays of all columns but the step sizes.
     """
 
     def __init__(
@@ -43,8 +43,10 @@ class Store:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of draws that are in memory."""
-        return sum(array.nbytes for chunk in self.chunks.values() for array in chunk)
+        """Of chunks in memory, the tail aside."""
+        return sum(
+            array.nbytes for chunk in list(self.chunks.values())[: -1 if self.has_tail else None] for array in chunk
+        )
 
     def described(self) -> dict[str, Any]:
         """What another process needs to read it."""
@@ -76,16 +78,16 @@ class Store:
                 for column, chunk in zip(self.columns, self.chunks[number], strict=True):
                     column.write(self.path, number, chunk)
                 zarrays.write_coordinate(self.path, number, self.each)
-        last = self._last(num_draws)
-        self.chunks = {number: chunk for number, chunk in self.chunks.items() if number >= last}
+        first = self._first_in_memory(num_draws)
+        self.chunks = {number: chunk for number, chunk in self.chunks.items() if number >= first}
 
-    def show(self, num_draws: int) -> None:
+    def show(self, num_draws: int, durable: bool = False) -> None:
         """That many to those who read the store."""
-        zarrays.show(self.path, self.columns, self.chains, num_draws, self.each)
+        zarrays.show(self.path, self.columns, self.chains, num_draws, self.each, durable)
 
     def tail(self, num_draws: int) -> list[NDArray[Any]]:
-        """The draws of the last chunk, which checkpoints hold too."""
-        if not num_draws:
+        """The draws of the last chunk, for a checkpoint."""
+        if not num_draws or not self.has_tail:
             return []
         filled = slice(num_draws - self._last(num_draws) * self.each)
         held = self.chunks[self._last(num_draws)]
@@ -94,10 +96,18 @@ class Store:
     def hold(self, num_draws: int, tail: list[Any]) -> None:
         """The draws of the last chunk, from a checkpoint."""
         self.chunks = {}
-        if num_draws:
+        if num_draws and tail:
             filled = slice(num_draws - self._last(num_draws) * self.each)
             for column, held, array in zip(self.columns, self._chunk(self._last(num_draws)), tail, strict=True):
                 held[column.along(filled)] = array
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether checkpoints hold the last chunk."""
+        return self.each > 1
+
+    def _first_in_memory(self, num_draws: int) -> int:
+        return self._last(num_draws) if self.has_tail else num_draws
 
     def _last(self, num_draws: int) -> int:
         return max(0, num_draws - 1) // self.each
@@ -105,20 +115,23 @@ class Store:
     def torn_tail(self, num_draws: int) -> list[str]:
         """What is wrong with the last chunk's files, which the checkpoint makes good."""
         found = []
-        for column in self.columns if num_draws else []:
+        for column in self.columns if num_draws and self.has_tail else []:
             try:
                 column.read(self.path, self._last(num_draws), self.each)
             except Torn as torn:
                 found.append(str(torn))
         return found
 
-    def lost(self, num_draws: int) -> str | None:
-        """The first chunk before the last that has not the length it should have, and what was in it."""
-        for number in range(self._last(num_draws)):
+    def lost(self, num_draws: int) -> tuple[str, str] | None:
+        """The first chunk that is not as it should be and that the checkpoint does not hold, and what was in it.
+
+        Lengths are looked at, which is quick, and where there is no tail the last one is read.
+        """
+        for number in range(self._first_in_memory(num_draws)):
             for column in self.columns:
-                torn = column.torn(self.path, number, self.each)
+                torn = column.torn(self.path, number, self.each, whole=not self.has_tail and number == num_draws - 1)
                 if torn is not None:
-                    return f"{torn}, so draws {number * self.each} to {(number + 1) * self.each - 1} are lost"
+                    return torn, f"draws {number * self.each} to {(number + 1) * self.each - 1}"
         return None
 
     def kept(self, num_draws: int) -> "Stored":

@@ -74,8 +74,13 @@ class Column:
         numbers = np.frombuffer(content[:-_CHECKSUM], self.stored)
         return numbers.reshape(*self._leading(draws), *self.shape).astype(jnp.dtype(self.dtype))
 
-    def torn(self, store: Path, number: int, draws: int) -> str | None:
-        """What is wrong with a chunk's length, which is quickly looked at."""
+    def torn(self, store: Path, number: int, draws: int, whole: bool = False) -> str | None:
+        """What is wrong with a chunk: with its length, which is quickly looked at, or with the `whole` of it."""
+        if whole:
+            try:
+                self.read(store, number, draws)
+            except Torn as torn:
+                return str(torn)
         path = self.file(store, number)
         expected = int(np.prod((*self._leading(draws), *self.shape), dtype=np.int64)) * self.stored.itemsize + _CHECKSUM
         if not path.exists():
@@ -153,19 +158,19 @@ def _coordinate(array: Path, number: int, values: Any) -> None:
     files.write(array / "c" / str(number), content, files.checksum(content), durable=False)
 
 
-def show(store: Path, made: list[Column], chains: int, total: int, each: int) -> None:
+def show(store: Path, made: list[Column], chains: int, total: int, each: int, durable: bool) -> None:
     """`total` draws to readers: the description of each group, in one file, changes at once for all of its arrays."""
     arrays = {f"{column.group}/{column.name}": column.described(total, each) for column in made}
     for group in GROUPS:
         arrays[f"{group}/chain"] = _array([chains], [chains], np.dtype("<i8"), ["chain"])
         arrays[f"{group}/draw"] = _array([total], [each], np.dtype("<i8"), ["draw"])
     for name, array in arrays.items():
-        _write_json(store / name, array)
+        _write_json(store / name, array, durable)
     for group in GROUPS:
         within = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(f"{group}/")}
-        _write_json(store / group, _group(within))
+        _write_json(store / group, _group(within), durable)
     groups = {group: _group({}) for group in GROUPS}
-    _write_json(store, _group({**groups, **dict(sorted(arrays.items()))}))  # Zarr needs those of a group together
+    _write_json(store, _group({**groups, **dict(sorted(arrays.items()))}), durable)  # Zarr needs a group together
 
 
 def _group(within: dict[str, Any]) -> dict[str, Any]:
@@ -173,6 +178,6 @@ def _group(within: dict[str, Any]) -> dict[str, Any]:
     return {"zarr_format": 3, "node_type": "group", "attributes": {}, "consolidated_metadata": inline}
 
 
-def _write_json(node: Path, described: dict[str, Any]) -> None:
+def _write_json(node: Path, described: dict[str, Any], durable: bool) -> None:
     node.mkdir(parents=True, exist_ok=True)
-    files.write(node / "zarr.json", json.dumps(described, indent=1).encode(), durable=False)
+    files.write(node / "zarr.json", json.dumps(described, indent=1).encode(), durable=durable)
