@@ -67,7 +67,7 @@ def killed_often(path, processes, times):
         assert process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("times", [4, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_kill_9_at_random_moments_changes_nothing(tmp_path, processes, whole, times):
     killed_often(tmp_path, processes, times)
     made = ls.load(tmp_path)
