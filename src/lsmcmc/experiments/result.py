@@ -104,6 +104,34 @@ def judge_smaller(claim: str, paper: str, ours: Any, other: Any, note: str = "")
     return Claim(claim, paper, mean, (low, high), verdict, f"{seen} {note}".strip())
 
 
+def judge_higher(claim: str, paper: str, ours: Any, other: Any, note: str = "") -> Claim:
+    """The paper says the share `ours` is above `other`: mean difference in percentage points, paired.
+
+    Reproduced if its whole 95 % interval lies above zero.
+
+    >>> judge_higher("a > b", "a > b", [0.91, 0.92, 0.93], [0.8, 0.8, 0.8]).verdict
+    <Verdict.REPRODUCED: 'reproduced'>
+    """
+    mean, low, high = interval_of_mean(100 * (np.asarray(ours, np.float64) - np.asarray(other, np.float64)))
+    seen = "Difference above 0." if low > 0 else "Difference below 0." if high < 0 else "No difference seen."
+    verdict = Verdict.REPRODUCED if low > 0 else Verdict.NOT_REPRODUCED
+    return Claim(claim, paper, mean, (low, high), verdict, f"{seen} {note}".strip())
+
+
+def judge_below(claim: str, paper: str, values: Any, bound: float, note: str = "") -> Claim:
+    """The paper says a number is below `bound`: its mean over independent replications.
+
+    Reproduced if its whole 95 % interval lies below.
+
+    >>> judge_below("a < 1", "a < 1", [0.5, 0.6, 0.4], 1.0).verdict
+    <Verdict.REPRODUCED: 'reproduced'>
+    """
+    mean, low, high = interval_of_mean(values)
+    seen = f"Below {bound:g}." if high < bound else f"Above {bound:g}." if low > bound else f"{bound:g} is inside."
+    verdict = Verdict.REPRODUCED if high < bound else Verdict.NOT_REPRODUCED
+    return Claim(claim, paper, mean, (low, high), verdict, f"{seen} {note}".strip())
+
+
 def ratio_of_means(ours: Any, other: Any) -> tuple[float, float, float]:
     """mean(ours)/mean(other) of paired replications and its 95 % interval, by the delta method on the log scale.
 

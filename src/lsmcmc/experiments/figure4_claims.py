@@ -1,0 +1,163 @@
+"""The claims of the text about Figure 4, and what it lacks: stability limits and the distance to the posterior."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+import lsmcmc as ls
+from lsmcmc.experiments import blr
+from lsmcmc.experiments.blr_chains import PARTS, SETTINGS, Found, Setting
+from lsmcmc.experiments.parts import Arrays
+from lsmcmc.experiments.result import Claim, interval_of_mean, judge_below, judge_higher, judge_smaller
+from lsmcmc.experiments.stability import weighted_gram
+
+EARLY = 100  # steps
+DISTANCES = {"mean": "mean", "sd": "sd", "predictive": "p"}
+JUDGED_SIGMA = 0.5  # of the distances, the paper's in Figure 5; the table has all
+
+
+def claims(found: Found, references: dict[str, Arrays], counts: tuple[int, ...]) -> list[Claim]:
+    """Those of the figure under the paper's prior; distances under both."""
+    smoothed = [setting for setting in SETTINGS if setting.sigma]
+    preconditioned = [setting for setting in SETTINGS if setting.gradient and not setting.sigma]
+    judged = [setting for setting in smoothed if setting.sigma == JUDGED_SIGMA]
+    return [
+        *[claim for setting in smoothed for claim in _scores(found, setting, counts)],
+        *[claim for setting in preconditioned for claim in _preconditioning(found, setting, counts)],
+        *[_stable(found, setting) for setting in SETTINGS if setting.sigma in (0.0, JUDGED_SIGMA)],
+        *[claim for prior in references for setting in judged for claim in _closer(found, references, setting, prior)],
+    ]
+
+
+def _scores(found: Found, ours: Setting, counts: tuple[int, ...]) -> list[Claim]:
+    """The four panels at the last step."""
+    mine, others = (found[setting, "Γ"]["scores"][:, -1] for setting in (ours, ours.base))
+    when = f"running average after {counts[-1]:,} steps"
+    judged = []
+    for q, part in enumerate(PARTS):
+        nll = f"{ours.label} has a smaller negative log-likelihood than {ours.base.sampler}: {part}, {when}"
+        accuracy = f"{ours.label} has a higher accuracy than {ours.base.sampler}: {part}, {when}"
+        judged += [
+            judge_smaller(nll, "smaller (Figure 4)", mine[:, q, 0], others[:, q, 0]),
+            judge_higher(accuracy, "higher (Figure 4)", mine[:, q, 1], others[:, q, 1]),
+        ]
+    return judged
+
+
+def _preconditioning(found: Found, ours: Setting, counts: tuple[int, ...]) -> list[Claim]:
+    """Faster at first, worse at last."""
+    mine, others = (found[setting, "Γ"]["scores"][..., 0] for setting in (ours, Setting("SGLD")))
+    early, train, test = counts.index(EARLY), PARTS.index("train"), PARTS.index("test")
+    return [
+        judge_smaller(
+            f"preconditioning accelerates mixing initially, {ours.label} against SGLD: negative log-likelihood, train, "
+            f"after {EARLY} steps",
+            "accelerates",
+            mine[:, early, train],
+            others[:, early, train],
+        ),
+        judge_smaller(
+            f"the gap to the target is larger with preconditioning, SGLD against {ours.label}: negative log-likelihood "
+            f"on the test part, running average after {counts[-1]:,} steps",
+            "remarkably larger",
+            others[:, -1, test],
+            mine[:, -1, test],
+        ),
+    ]
+
+
+def _stable(found: Found, setting: Setting) -> Claim:
+    own = limit(setting, found[setting, "Γ"])
+    return judge_below(
+        f"the step of {setting.label} is below its linear stability limit: step ÷ limit at the running average",
+        "found by grid search",
+        setting.step / own,
+        1.0,
+        f"Step {setting.step:.3g}, limit {np.mean(own):.3g}.",
+    )
+
+
+def _closer(found: Found, references: dict[str, Arrays], ours: Setting, prior: str) -> list[Claim]:
+    held = references[prior]
+    mine, others = (apart(found[setting, prior], held) for setting in (ours, ours.base))
+    floor = between_halves(held)
+    return [
+        judge_smaller(
+            f"smoothing reduces the distance of the draws to the posterior, {ours.label} against {ours.base.sampler}: "
+            f"{what}, prior {prior}",
+            "reduces the gap (Conclusions)",
+            mine[what],
+            others[what],
+            f"{np.mean(mine[what]):.3g} against {np.mean(others[what]):.3g}; NUTS against NUTS {floor[what]:.2g}.",
+        )
+        for what in DISTANCES
+    ]
+
+
+def apart(ours: Any, held: Arrays) -> dict[str, NDArray[np.float64]]:
+    """Distances of mean, sd and predictive from a reference, for each seed."""
+    return {
+        "mean": np.sqrt(np.mean(((ours["mean"] - held["mean"]) / held["sd"]) ** 2, axis=-1)),
+        "sd": np.sqrt(np.mean(np.log(ours["sd"] / held["sd"]) ** 2, axis=-1)),
+        "predictive": np.sqrt(np.mean((ours["p"] - held["p"]) ** 2, axis=-1)),
+    }
+
+
+def between_halves(held: Arrays) -> dict[str, NDArray[np.float64]]:
+    """Of a reference's first half from its second: how far the reference itself can be trusted."""
+    first, second = ({name: held[f"half_{name}"][i] for name in ("mean", "sd", "p")} for i in (0, 1))
+    return apart(first, second)
+
+
+def distances(found: Found, references: dict[str, Arrays]) -> list[dict[str, Any]]:
+    """Of every sampler under both priors, with 95 % intervals over seeds, and of the references' halves."""
+    rows = []
+    for prior, held in references.items():
+        for setting in SETTINGS:
+            row: dict[str, Any] = {"prior": prior, "sampler": setting.label}
+            for what, values in apart(found[setting, prior], held).items():
+                mean, low, high = interval_of_mean(values)
+                row |= {what: mean, f"{what}_low": low, f"{what}_high": high}
+            rows.append(row)
+        halves: dict[str, Any] = {"prior": prior, "sampler": "NUTS against NUTS"}
+        for what, value in between_halves(held).items():
+            halves |= {what: float(value), f"{what}_low": None, f"{what}_high": None}
+        rows.append(halves)
+    return rows
+
+
+def limits(found: Found) -> list[dict[str, Any]]:
+    """Step and linear stability limit of every sampler, in the sampler's own unit of η."""
+    rows = []
+    for (setting, prior), arrays in found.items():
+        mean, low, high = interval_of_mean(limit(setting, arrays, prior))
+        rows.append(
+            {"prior": prior, "sampler": setting.label, "step": setting.step, "limit": mean}
+            | {"limit_low": low, "limit_high": high, "step_over_limit": setting.step / mean}
+        )
+    return rows
+
+
+def limit(setting: Setting, arrays: Arrays, prior: str = "Γ") -> NDArray[np.float64]:
+    """2/λmax(GH) at the running average of each seed, with the G that its chain had at the end."""
+    X = ls.data.a3a().train[0]
+    found = []
+    for i, x in enumerate(arrays["mean"]):
+        bend = jax.hessian(blr.PRIORS[prior])(jnp.asarray(x, float))
+        H = weighted_gram(X, blr.curvatures(x[np.newaxis], X)[0]) - np.asarray(bend, np.float64)
+        G = _preconditioner(setting, arrays["V"][i] if setting.gradient else None)
+        found.append(ls.theory.stability_limit(H, preconditioner=G))
+    return np.array(found)
+
+
+def _preconditioner(setting: Setting, V: Any) -> NDArray[np.float64]:
+    """G of the step η, which multiplies ∇U."""
+    G = np.linalg.inv(ls.theory.laplacian_matrix(blr.DIM, setting.sigma))
+    if V is None:
+        return np.asarray(G)
+    scale = blr.posterior().num_examples if setting.gradient == "∇U" else 1
+    root = np.sqrt(1 / scale / (1e-5 / scale + np.sqrt(np.asarray(V, np.float64))))
+    return np.asarray(root[:, np.newaxis] * G * root)
