@@ -207,5 +207,47 @@ def test_constants_outside_their_interval_are_refused():
         ls.theory.w2_bound_convex(10, 1e-3, 20, smoothness=1.0, sigma=1.0, gamma1=0.01, **CONSTANTS)
     with pytest.raises(ValueError, match=r"form must be one of 'proof', 'stated', got 'paper'"):
         ls.theory.w2_bound_convex(10, 1e-3, 20, smoothness=1.0, form="paper", **CONSTANTS)
-    with pytest.raises(ValueError, match=r"relative entropy"):
+    with pytest.raises(ValueError, match=r"must not be negative, got -\d.*relative entropy of the start"):
         ls.theory.w2_bound_convex(10, 1e-3, 20, smoothness=1.0, **{**CONSTANTS, "f0": -5.0})
+
+
+def test_the_chain_becomes_the_diffusion_as_the_step_goes_to_zero():
+    """At one time, with a tenth of the step the distance is a tenth: Euler–Maruyama is of weak order one."""
+    P, start, time = precision(), np.arange(6.0), 0.7
+    mean, covariance = ls.theory.diffusion_law(P, time, start, sigma=1.0, temperature=0.5)
+    off = []
+    for num_steps in (700, 7_000):
+        chain = ls.theory.linear_chain(P, time / num_steps, sigma=1.0, temperature=0.5)
+        off.append(
+            [np.abs(a - b).max() for a, b in zip(chain.law_after(num_steps, start), (mean, covariance), strict=True)]
+        )
+    np.testing.assert_allclose(np.divide(*off), 10, rtol=0.02)
+    assert np.max(off[1]) < 2e-4
+    plain = ls.theory.diffusion_law(P, time, start, temperature=0.5)
+    assert np.abs(plain[0] - mean).max() > 0.1  # without smoothing it is another law
+
+
+def test_the_diffusion_starts_at_its_point_and_ends_at_the_target():
+    P, start = precision(), np.arange(6.0)
+    mean, covariance = ls.theory.diffusion_law(P, 0.0, start, sigma=1.0)
+    np.testing.assert_allclose(mean, start)
+    np.testing.assert_allclose(covariance, 0, atol=1e-12)
+    mean, covariance = ls.theory.diffusion_law(P, 500.0, start, sigma=1.0)
+    np.testing.assert_allclose(mean, 0, atol=1e-9)
+    np.testing.assert_allclose(covariance, np.linalg.inv(P), rtol=1e-9)
+
+
+def test_theorem_1_is_no_bound_where_the_target_is_high_at_its_start():
+    """On N(0, I/6) the exact distance is above it: the entropy of a point is not −log π(0)."""
+    d, eta, K = 8, 1e-4, 100
+    chain = ls.theory.linear_chain(6 * np.eye(d), eta)
+    mean, covariance = chain.law_after(K, np.zeros(d))
+    exact = ls.theory.gaussian_w2(mean, covariance, np.zeros(d), np.eye(d) / 6)
+    constants = {"omega": 0.0, "batch_size": 1, "smoothness": 6.0, "log_sobolev": 2 / 6, "f0": 0.0}
+    bound = ls.theory.w2_bound_convex(K, eta, d, log_normalizer=d / 2 * math.log(2 * math.pi / 6), **constants)
+    assert exact > 1.5 * bound.total
+
+
+def test_a_negative_time_is_refused():
+    with pytest.raises(ValueError, match="time"):
+        ls.theory.diffusion_law(np.eye(2), -1.0, np.zeros(2))

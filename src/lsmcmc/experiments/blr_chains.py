@@ -121,7 +121,7 @@ class SoFar:
         self.squares = self.squares + np.square(draws, dtype=np.float64).sum(1)
         kept = draws[:, ::_THIN]
         X, y = ls.data.a3a().test
-        log_p = np.asarray(_log_of_sums(jnp.asarray(X), jnp.asarray(y), jnp.asarray(kept)), np.float64)
+        log_p = np.asarray(log_of_sums(jnp.asarray(X), jnp.asarray(y), jnp.asarray(kept)), np.float64)
         self.log_sum, self.num_predicted = np.logaddexp(self.log_sum, log_p), self.num_predicted + kept.shape[1]
 
     @property
@@ -151,7 +151,7 @@ class SoFar:
 
 
 @jax.jit
-def _log_of_sums(X: Array, y: Array, draws: Array) -> Array:
+def log_of_sums(X: Array, y: Array, draws: Array) -> Array:
     """Of log Σ_draws p(yᵢ), a seed at a time."""
     return jax.lax.map(lambda own: jax.nn.logsumexp(jax.nn.log_sigmoid(y[:, jnp.newaxis] * (X @ own.T)), axis=1), draws)
 

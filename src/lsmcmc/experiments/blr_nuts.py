@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import lsmcmc as ls
 from lsmcmc.experiments import blr
+from lsmcmc.experiments.blr_chains import log_of_sums
 from lsmcmc.experiments.parts import Arrays
 from lsmcmc.experiments.stability import weighted_gram
 
@@ -31,18 +32,18 @@ class Length:
 def reference(prior: str, length: Length, key: Array) -> Arrays:
     """Mean, sd and predictive of the posterior, of all chains and of both halves of them, and how well they mixed."""
     draws, divergent = _draws(prior, length, key)
-    X_test = np.asarray(ls.data.a3a().test[0])
     half = len(draws) // 2
     parts = [draws[:half].reshape(-1, blr.DIM), draws[half:].reshape(-1, blr.DIM)]
-    predictive = np.stack([_predictive(X_test, part) for part in parts])
+    p, loss = _predictive(draws.reshape(-1, blr.DIM))
     flat = draws.reshape(-1, blr.DIM).astype(np.float64)
     return {
         "mean": flat.mean(0),
         "sd": flat.std(0),
-        "p": predictive.mean(0),
+        "p": p,
+        "loss": np.array(loss),
         "half_mean": np.stack([part.mean(0, dtype=np.float64) for part in parts]),
         "half_sd": np.stack([part.std(0, dtype=np.float64) for part in parts]),
-        "half_p": predictive,
+        "half_p": np.stack([_predictive(part)[0] for part in parts]),
         "norm": np.linalg.norm(flat, axis=1).mean(),
         "rhat": np.max(ls.diagnostics.rhat(draws)),
         "ess": np.min(ls.diagnostics.ess(draws)),
@@ -99,9 +100,9 @@ def _nuts(
     return jax.vmap(chain)(keys)
 
 
-def _predictive(X: NDArray[Any], draws: NDArray[Any], rows: int = 500) -> NDArray[np.float64]:
-    """The average of P(y = +1) over draws, `rows` of them in memory at a time."""
-    from scipy.special import expit
-
-    blocks = [expit(X @ draws[i : i + rows].T).sum(1, dtype=np.float64) for i in range(0, len(draws), rows)]
-    return np.asarray(np.sum(blocks, axis=0) / len(draws))
+def _predictive(draws: NDArray[Any], rows: int = 500) -> tuple[NDArray[np.float64], float]:
+    """The average of P(y = +1) of each test row over draws, and its log loss; `rows` draws in memory at a time."""
+    X, y = (jnp.asarray(leaf) for leaf in ls.data.a3a().test)
+    blocks = [log_of_sums(X, y, jnp.asarray(draws[None, i : i + rows]))[0] for i in range(0, len(draws), rows)]
+    log_p = np.logaddexp.reduce(np.asarray(blocks, np.float64)) - np.log(len(draws))
+    return np.where(np.asarray(y) > 0, np.exp(log_p), -np.expm1(log_p)), float(-log_p.mean())

@@ -3,6 +3,7 @@
 from lsmcmc.theory.bounds import Bound, gamma2, w2_bound_convex, w2_bound_nonconvex
 from lsmcmc.theory.gaussians import (
     LinearChain,
+    diffusion_law,
     gaussian_w2,
     laplacian_matrix,
     linear_chain,
@@ -13,6 +14,7 @@ from lsmcmc.theory.gaussians import (
 __all__ = [
     "Bound",
     "LinearChain",
+    "diffusion_law",
     "gamma2",
     "gaussian_w2",
     "laplacian_matrix",

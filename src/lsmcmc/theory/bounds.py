@@ -79,8 +79,14 @@ def w2_bound_convex(
 
     The paper states the bound in ways that disagree. Its proof (Lemma discretization_error_lmc)
     gives the factors M² and 1/β above: form="proof". The theorem as printed has β in place of 1/β, a
-    factor β in the first term, and no M: form="stated". They agree at β = M = 1. Both need a step size
-    below C·m/(βM²).
+    factor β in the first term, and no M: form="stated". (The corollary for SGLD has the proof's β, and no
+    M.) They agree at β = M = 1. Both need a step size below C·m/(βM²). For noise of equal variance in every
+    coordinate the proof's γ₁ is γ₂.
+
+    λ is that of ∫g² log g² − … ≤ λ∫|∇g|², as the paper writes it: 2/(βm) where the curvature is m. The
+    last term takes the relative entropy of the start x₀ = 0 as −log π(0), which is that of no law: a
+    point's is infinite. So it depends on the unit of length, and the bound fails for densities that are
+    high at 0, such as N(0, I/5): docs/paper.md has the numbers.
 
     >>> constants = dict(omega=1.0, batch_size=10, smoothness=1.0, log_sobolev=1.0, f0=1.0, log_normalizer=1.0)
     >>> rough = w2_bound_convex(100, 1e-3, 1000, **constants)
@@ -172,7 +178,8 @@ def _ergodicity(time: float, c0: float, beta: float, log_sobolev: float, f0: flo
     entropy = beta * f0 + log_normalizer
     if entropy < 0:
         raise ValueError(
-            f"beta·f0 + log_normalizer is a relative entropy at the start and cannot be negative, got {entropy:g}: "
-            f"log_normalizer is log ∫exp(−βf), in nats."
+            f"beta·f0 + log_normalizer must not be negative, got {entropy:g}: the theorems take it, −log π(0), as the "
+            f"relative entropy of the start. log_normalizer is log ∫exp(−βf), in nats; where it is right, π(0) is above "
+            f"1 and the theorems say nothing."
         )
     return math.sqrt(2 * log_sobolev * entropy) * math.exp(-c0 * time / (2 * beta * log_sobolev))

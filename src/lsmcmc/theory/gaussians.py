@@ -168,6 +168,35 @@ def stationary_covariance(
     ).covariance()
 
 
+def diffusion_law(
+    precision: Any,
+    time: float,
+    start: Any,
+    *,
+    sigma: float = 0.0,
+    preconditioner: Any = None,
+    temperature: float = 1.0,
+) -> tuple[Vector, Matrix]:
+    """Mean and covariance at a time of LD and LS-LD on U(x) = ½xᵀPx, from a point (the paper's Eq. langevin_cont).
+
+        dX = −GPX dt + √(2T) G^{1/2}dW:   E X_t = e^{−GPt}x₀,   Cov X_t = T(P⁻¹ − e^{−GPt}P⁻¹e^{−PGt})
+
+    The diffusion whose Euler–Maruyama chain `linear_chain` is: `law_after` tends to it as h → 0 at hK = t. So
+    W₂(P(x_K), P(X_t)) is the discretisation error and W₂(P(X_t), π) the ergodicity, exactly. P must be positive.
+
+    >>> mean, covariance = diffusion_law([[1.0]], 1.0, [2.0])
+    >>> mean.round(4).tolist(), covariance.round(4).tolist()  # 2/e and 1 − 1/e²
+    ([0.7358], [[0.8647]])
+    """
+    from scipy.linalg import expm
+
+    P, G = _pair(precision, sigma, preconditioner)
+    for name, value in (("time", time), ("temperature", temperature)):
+        _checks.hyper(name, value)
+    flow, rest = expm(-time * G @ P), temperature * np.linalg.inv(P)
+    return np.asarray(flow @ np.asarray(start, np.float64)), np.asarray(rest - flow @ rest @ flow.T)
+
+
 def stability_limit(hessian: Any, *, sigma: float = 0.0, preconditioner: Any = None) -> float:
     """The step size 2/λmax(GH) from which on the chain explodes on a quadratic with this Hessian.
 
