@@ -92,6 +92,7 @@ def chains(setting: Setting, prior: str, starts: Array, counts: tuple[int, ...],
     return {
         "scores": np.stack(scores, axis=1),
         "predictive": np.stack(predictive, axis=1),
+        "start": np.asarray(starts),
         "mean": so_far.mean,
         "sd": so_far.sd,
         "p": so_far.probabilities().astype(np.float32),

@@ -27,7 +27,7 @@ def claims(found: Found, references: dict[str, Arrays], counts: tuple[int, ...])
     return [
         *[claim for setting in smoothed for claim in _scores(found, setting, counts)],
         *[claim for setting in preconditioned for claim in _preconditioning(found, setting, counts)],
-        *[_stable(found, setting) for setting in SETTINGS if setting.sigma in (0.0, JUDGED_SIGMA)],
+        *[claim for s in SETTINGS if s.sigma in (0.0, JUDGED_SIGMA) for claim in _stable(found, s)],
         *[claim for prior in references for setting in judged for claim in _closer(found, references, setting, prior)],
     ]
 
@@ -69,15 +69,23 @@ def _preconditioning(found: Found, ours: Setting, counts: tuple[int, ...]) -> li
     ]
 
 
-def _stable(found: Found, setting: Setting) -> Claim:
-    own = limit(setting, found[setting, "Γ"])
-    return judge_below(
-        f"the step of {setting.label} is below its linear stability limit: step ÷ limit at the running average",
-        "found by grid search",
-        setting.step / own,
-        1.0,
-        f"Step {setting.step:.3g}, limit {np.mean(own):.3g}.",
-    )
+def _stable(found: Found, setting: Setting) -> list[Claim]:
+    """At the start, where G is known before the chain runs, and at the running average."""
+    arrays = found[setting, "Γ"]
+    places = {"running average": arrays["mean"]} | ({} if setting.gradient else {"start": arrays["start"]})
+    judged = []
+    for place, positions in places.items():
+        own = limit(setting, arrays, positions)
+        judged.append(
+            judge_below(
+                f"the step of {setting.label} is below its linear stability limit: step ÷ limit at the {place}",
+                "found by grid search",
+                setting.step / own,
+                1.0,
+                f"Step {setting.step:.3g}, limit {np.mean(own):.3g}.",
+            )
+        )
+    return judged
 
 
 def _closer(found: Found, references: dict[str, Arrays], ours: Setting, prior: str) -> list[Claim]:
@@ -129,23 +137,25 @@ def distances(found: Found, references: dict[str, Arrays]) -> list[dict[str, Any
     return rows
 
 
-def limits(found: Found) -> list[dict[str, Any]]:
-    """Step and linear stability limit of every sampler, in the sampler's own unit of η."""
+def limits(found: Found, centre: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """Step and linear stability limits of every sampler, in the sampler's own unit; `centre` is a posterior mean."""
     rows = []
     for (setting, prior), arrays in found.items():
-        mean, low, high = interval_of_mean(limit(setting, arrays, prior))
-        rows.append(
-            {"prior": prior, "sampler": setting.label, "step": setting.step, "limit": mean}
-            | {"limit_low": low, "limit_high": high, "step_over_limit": setting.step / mean}
-        )
+        mean, low, high = interval_of_mean(limit(setting, arrays, arrays["mean"], prior))
+        row: dict[str, Any] = {"prior": prior, "sampler": setting.label, "step": setting.step}
+        row |= {"at_average": mean, "at_average_low": low, "at_average_high": high}
+        for place, positions in (("at_start", arrays["start"]), ("at_nuts_mean", centre[np.newaxis])):
+            known = not setting.gradient  # G before the chain runs
+            row[place] = float(limit(setting, arrays, positions, prior).mean()) if known else None
+        rows.append(row)
     return rows
 
 
-def limit(setting: Setting, arrays: Arrays, prior: str = "Γ") -> NDArray[np.float64]:
-    """2/λmax(GH) at the running average of each seed, with the G that its chain had at the end."""
+def limit(setting: Setting, arrays: Arrays, positions: Any, prior: str = "Γ") -> NDArray[np.float64]:
+    """2/λmax(GH) at each position, with the G that the chain of the same seed had at the end."""
     X = ls.data.a3a().train[0]
     found = []
-    for i, x in enumerate(arrays["mean"]):
+    for i, x in enumerate(np.asarray(positions, np.float64)):
         bend = jax.hessian(blr.PRIORS[prior])(jnp.asarray(x, float))
         H = weighted_gram(X, blr.curvatures(x[np.newaxis], X)[0]) - np.asarray(bend, np.float64)
         G = _preconditioner(setting, arrays["V"][i] if setting.gradient else None)

@@ -179,7 +179,7 @@ def _ergodicity(time: float, c0: float, beta: float, log_sobolev: float, f0: flo
     if entropy < 0:
         raise ValueError(
             f"beta·f0 + log_normalizer must not be negative, got {entropy:g}: the theorems take it, −log π(0), as the "
-            f"relative entropy of the start. log_normalizer is log ∫exp(−βf), in nats; where it is right, π(0) is above "
-            f"1 and the theorems say nothing."
+            f"relative entropy of the start. log_normalizer is log ∫exp(−βf), in nats; where it is right, π(0) is "
+            f"above 1 and the theorems say nothing."
         )
     return math.sqrt(2 * log_sobolev * entropy) * math.exp(-c0 * time / (2 * beta * log_sobolev))
