@@ -20,8 +20,7 @@ from lsmcmc.experiments.gaussian_distances import (
     SIGMAS,
     WHAT,
     Found,
-    Gaussian,
-    curve,
+    measure,
     of,
     turned,
 )
@@ -75,13 +74,10 @@ def _measure_all(replications: int, seed: int, parts: Parts) -> Found:
         for number, (case, (make, random)) in enumerate(CASES.items()):
             rng = np.random.default_rng([seed, number])
             gaussians = [make(rng) for _ in range(replications if random else 1)]
-            found[case] = parts.get(f"case{number}", partial(_measure, gaussians))["distances"]
+            part = parts.get(f"case{number}", partial(lambda g: {"distances": measure(g)}, gaussians))
+            found[case] = part["distances"]
             bar.advance(1)
     return found
-
-
-def _measure(gaussians: list[Gaussian]) -> Arrays:
-    return {"distances": np.array([[curve(g, sigma) for sigma in SIGMAS] for g in gaussians])}
 
 
 def _simulate(seed: int, seeds: int = 20, chains: int = 500, steps: int = 300) -> Arrays:

@@ -105,6 +105,11 @@ def of(found: Found, case: str, what: str) -> NDArray[np.float64]:
     return found[case][..., WHAT.index(what)]
 
 
+def measure(gaussians: list[Gaussian]) -> NDArray[np.float64]:
+    """Of each Gaussian at each σ, axes (Gaussian, σ, K, what)."""
+    return np.array([[curve(g, sigma) for sigma in SIGMAS] for g in gaussians])
+
+
 def curve(gaussian: Gaussian, sigma: float) -> NDArray[np.float64]:
     """Every distance and bound of one Gaussian at one σ, axes (K, what)."""
     chain = theory.linear_chain(gaussian.precision, gaussian.step, sigma=sigma, gradient_noise=OMEGA**2 / BATCH)
