@@ -10,11 +10,11 @@ from lsmcmc.experiments.gaussian_distances import CASES, COUNTS, JUDGED, RESCALE
 
 @pytest.fixture
 def few(monkeypatch):
-    """Two random Gaussians at five K, and no simulation."""
+    """Four random Gaussians at five K, and no simulation."""
     counts = (1, 10, 1_000, 30_000, 300_000)
     for module in (gaussian_distances, bounds, bounds_claims):
         monkeypatch.setattr(module, "COUNTS", counts)
-    monkeypatch.setattr(bounds, "QUICK_REPLICATIONS", 2)
+    monkeypatch.setattr(bounds, "QUICK_REPLICATIONS", 4)
     monkeypatch.setattr(bounds, "_simulate", lambda seed: {"ratio": np.random.default_rng(0).normal(1, 0.01, (2, 20))})
 
 
@@ -60,8 +60,8 @@ def test_the_claims_follow_the_distances_and_results_are_kept(few, tmp_path):
     mixing = [good for claim, good in verdict.items() if "similar rate" in claim]
     assert mixing == [False, True, False]  # N(0, I), Figure 1's, random ones
     assert len(found.tables["distances"]) == len(CASES) * len(SIGMAS) * 5
-    monkeypatched = bounds.run(quick=True, seed=0, parts=Parts(tmp_path))
-    assert [c.measured for c in monkeypatched.claims] == [c.measured for c in found.claims]
+    again = bounds.run(quick=True, seed=0, parts=Parts(tmp_path))
+    assert [c.measured for c in again.claims] == [c.measured for c in found.claims]
 
 
 def test_the_claims_change_with_the_distances(few):

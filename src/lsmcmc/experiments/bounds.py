@@ -146,7 +146,7 @@ def _plot_bounds(found: Found) -> Any:
 def _plot_terms(found: Found) -> Any:
     """Discretisation against ergodicity, exactly, at every σ."""
     lines = {"discretisation": ("discretisation", "-"), "ergodicity": ("ergodicity", "--")}
-    return _curves(found, SIGMAS, lines, (1e-5, 20), "W₂")
+    return _curves(found, SIGMAS, lines, (1e-5, 20.0), "W₂")
 
 
 def _curves(

@@ -45,7 +45,7 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts()) -> Result:
     num = QUICK_REPLICATIONS if quick else REPLICATIONS
     found = gaussians(num, seed)
     with Progress(2 + len(SIGMAS) * len(GRID), label=NAME) as bar:
-        checked = parts.get("check", partial(explosions, seed, min(num, 5)))["ratio"]
+        checked = parts.get("check", partial(explosions, seed, min(num, 3)))["ratio"]
         bar.advance(1)
         linear = parts.get("linear", partial(linearised, num, seed))
         bar.advance(1)
