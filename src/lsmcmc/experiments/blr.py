@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import lsmcmc as ls
+from lsmcmc.data import Dataset
 
 DIM = 122
 SIGMAS = (0.5, 1.0, 2.0)  # those of Table 3; the paper does not say which Figure 4 has
@@ -21,10 +22,16 @@ MODEL = ls.models.logistic(DIM, prior=PRIORS["Γ"])
 
 
 @cache
+def data() -> Dataset:
+    """Of a3a, read once."""
+    return ls.data.a3a()
+
+
+@cache
 def posterior(prior: str = "Γ") -> ls.Posterior:
     """Of the training part: U(x) = Σᵢ log(1 + exp(−yᵢ⟨dᵢ, x⟩)) + λ log‖x‖ + θ‖x‖, λ = 1, θ = 0.01, or ‖x‖²/2."""
     model = ls.models.logistic(DIM, prior=PRIORS[prior])
-    return ls.Posterior(model.log_likelihood, model.log_prior, data=ls.data.a3a().train)
+    return ls.Posterior(model.log_likelihood, model.log_prior, data=data().train)
 
 
 def starts(key: Array, num: int) -> Float[Array, "num d"]:

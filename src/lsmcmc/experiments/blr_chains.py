@@ -15,7 +15,7 @@ from lsmcmc.experiments.parts import Arrays
 
 BATCH_SIZE, BURN_IN = 5, 1_000
 PARTS, SCORES = ("train", "test"), ("nll", "accuracy")
-_BLOCK, _THIN = 5_000, 50  # steps in memory at once; between two draws of the predictive
+_BLOCK, _THIN = 5_000, 100  # steps in memory at once; between two draws of the predictive
 
 
 class Setting(NamedTuple):
@@ -108,7 +108,7 @@ class SoFar:
         self.last: NDArray[np.float64] = np.zeros(0)
         self.total: Any = 0.0
         self.squares: Any = 0.0
-        self.log_sum: Any = -np.inf  # of p(yᵢ) of each test row, over every 50th draw
+        self.log_sum: Any = -np.inf  # of p(yᵢ) of each test row, over every hundredth draw
         self.num_predicted = 0
 
     def add(self, draws: NDArray[np.float32], first: int) -> None:
@@ -121,7 +121,7 @@ class SoFar:
         self.total = self.total + draws.sum(1, dtype=np.float64)
         self.squares = self.squares + np.square(draws, dtype=np.float64).sum(1)
         kept = draws[:, ::_THIN]
-        X, y = ls.data.a3a().test
+        X, y = blr.data().test
         log_p = np.asarray(log_of_sums(jnp.asarray(X), jnp.asarray(y), jnp.asarray(kept)), np.float64)
         self.log_sum, self.num_predicted = np.logaddexp(self.log_sum, log_p), self.num_predicted + kept.shape[1]
 
@@ -137,7 +137,7 @@ class SoFar:
 
     def scores(self) -> NDArray[np.float64]:
         """Log loss and accuracy at the running average, (seed, part, score)."""
-        return np.stack([_scores(self.mean, *part) for part in ls.data.a3a()], axis=1)
+        return np.stack([_scores(self.mean, *part) for part in blr.data()], axis=1)
 
     def predictive_loss(self) -> NDArray[np.float64]:
         """Of the averaged probabilities, on the test part, (seed,); of the last position before the burn-in's end."""
@@ -148,7 +148,7 @@ class SoFar:
     def probabilities(self) -> NDArray[np.float64]:
         """The averaged P(y = +1) of each test row, (seed, row)."""
         of_label = np.exp(self.log_sum - np.log(self.num_predicted))
-        return np.where(ls.data.a3a().test[1] > 0, of_label, 1 - of_label)
+        return np.where(blr.data().test[1] > 0, of_label, 1 - of_label)
 
 
 @jax.jit

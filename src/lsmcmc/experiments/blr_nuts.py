@@ -16,7 +16,7 @@ from lsmcmc.experiments.blr_chains import log_of_sums
 from lsmcmc.experiments.parts import Arrays
 from lsmcmc.experiments.stability import weighted_gram
 
-RIDGE = {"Γ": 6e-6, "N(0, I)": 1.0}  # 1/sd² along directions that the data leave free
+RIDGE = {"Γ": 3e-6, "N(0, I)": 1.0}  # 1/sd² along directions that the data leave free
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _coordinates(prior: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of x = m + Lz, the mode m under a ridge and a root L of the inverse Hessian there. Any would be right."""
     from scipy.optimize import minimize
 
-    X, y = (np.asarray(leaf, np.float64) for leaf in ls.data.a3a().train)
+    X, y = (np.asarray(leaf, np.float64) for leaf in blr.data().train)
     ridge = RIDGE[prior]
 
     def potential(x: Any) -> Any:
@@ -102,7 +102,7 @@ def _nuts(
 
 def _predictive(draws: NDArray[Any], rows: int = 500) -> tuple[NDArray[np.float64], float]:
     """The average of P(y = +1) of each test row over draws, and its log loss; `rows` draws in memory at a time."""
-    X, y = (jnp.asarray(leaf) for leaf in ls.data.a3a().test)
+    X, y = (jnp.asarray(leaf) for leaf in blr.data().test)
     blocks = [log_of_sums(X, y, jnp.asarray(draws[None, i : i + rows]))[0] for i in range(0, len(draws), rows)]
     log_p = np.logaddexp.reduce(np.asarray(blocks, np.float64)) - np.log(len(draws))
     return np.where(np.asarray(y) > 0, np.exp(log_p), -np.expm1(log_p)), float(-log_p.mean())

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-import lsmcmc as ls
 from lsmcmc.experiments import blr, blr_nuts
 from lsmcmc.experiments.blr_chains import BATCH_SIZE, BURN_IN, PARTS, SCORES, SETTINGS, Found, Setting, chains
 from lsmcmc.experiments.blr_nuts import Length
@@ -36,7 +35,7 @@ class Size:
 
 
 FULL = Size(10, 100_000, {"Γ": Length(4, 500, 1_000, 9), "N(0, I)": Length(4, 300, 2_000, 10)})
-SHORT = Size(5, 10_000, {"Γ": Length(4, 150, 100, 8), "N(0, I)": Length(4, 150, 300, 10)})
+SHORT = Size(5, 10_000, {"Γ": Length(2, 150, 100, 9), "N(0, I)": Length(4, 150, 300, 10)})
 QUICK = (
     f"{SHORT.seeds} seeds of {SHORT.steps:,} steps instead of {FULL.seeds} of {FULL.steps:,}, NUTS runs of "
     f"{SHORT.nuts['N(0, I)'].draws} and, under the Γ prior, {SHORT.nuts['Γ'].draws} draws a chain instead of "
@@ -147,7 +146,7 @@ def _reference_row(prior: str, held: Arrays) -> dict[str, Any]:
 
 
 def _remarks(size: Size, references: dict[str, Arrays]) -> list[str]:
-    X = ls.data.a3a().train[0]
+    X = blr.data().train[0]
     rank = int(np.linalg.matrix_rank(X))
     gamma, normal = (references[prior] for prior in ("Γ", "N(0, I)"))
     return [

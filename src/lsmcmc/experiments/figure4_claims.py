@@ -11,7 +11,7 @@ import lsmcmc as ls
 from lsmcmc.experiments import blr
 from lsmcmc.experiments.blr_chains import PARTS, SETTINGS, Found, Setting
 from lsmcmc.experiments.parts import Arrays
-from lsmcmc.experiments.result import Claim, interval_of_mean, judge_below, judge_higher, judge_smaller
+from lsmcmc.experiments.result import Claim, interval_of_mean, judge_higher, judge_smaller
 from lsmcmc.experiments.stability import weighted_gram
 
 EARLY = 100  # steps
@@ -77,11 +77,11 @@ def _stable(found: Found, setting: Setting) -> list[Claim]:
     for place, positions in places.items():
         own = limit(setting, arrays, positions)
         judged.append(
-            judge_below(
+            judge_smaller(
                 f"the step of {setting.label} is below its linear stability limit: step ÷ limit at the {place}",
                 "found by grid search",
-                setting.step / own,
-                1.0,
+                np.full_like(own, setting.step),
+                own,
                 f"Step {setting.step:.3g}, limit {np.mean(own):.3g}.",
             )
         )
@@ -153,7 +153,7 @@ def limits(found: Found, centre: NDArray[np.float64]) -> list[dict[str, Any]]:
 
 def limit(setting: Setting, arrays: Arrays, positions: Any, prior: str = "Γ") -> NDArray[np.float64]:
     """2/λmax(GH) at each position, with the G that the chain of the same seed had at the end."""
-    X = ls.data.a3a().train[0]
+    X = blr.data().train[0]
     found = []
     for i, x in enumerate(np.asarray(positions, np.float64)):
         bend = jax.hessian(blr.PRIORS[prior])(jnp.asarray(x, float))

@@ -65,7 +65,7 @@ def linearised(num: int, seed: int) -> Arrays:
         ls.lmc(PATH_STEP), blr.posterior(), init=blr.starts(key, num), num_draws=1, burn_in=PATH - 1, seed=seed,
         progress=False,
     )  # fmt: skip
-    X = ls.data.a3a().train[0]
+    X = blr.data().train[0]
     weights = blr.curvatures(walk.draws[:, 0], X)
     rows = [smoothed_rows(X, sigma) for sigma in SIGMAS]
     return {
@@ -76,7 +76,7 @@ def linearised(num: int, seed: int) -> Arrays:
 
 def losses_at(sigma: float, starts: Array, seed: int) -> Arrays:
     """Mean log loss of the iterates at every step of the grid, axes (step, chain)."""
-    X, y = (jnp.asarray(leaf) for leaf in ls.data.a3a().train)
+    X, y = (jnp.asarray(leaf) for leaf in blr.data().train)
     losses = []
     for h in GRID:
         run = ls.sample(
