@@ -171,7 +171,7 @@ def made_up(factor=0.8, spread=0.01, seeds=5):
             found[setting, prior] = {
                 "scores": scores,
                 "predictive": scores[..., 1, 0],
-                "start": np.zeros((seeds, blr.DIM)),
+                "start": 0.1 * rng.normal(size=(seeds, blr.DIM)),
                 "mean": np.ones((seeds, blr.DIM)) * off,
                 "sd": np.exp(np.ones((seeds, blr.DIM)) * off),
                 "p": 0.5 + off * np.ones((seeds, 30)),
@@ -205,7 +205,7 @@ def test_verdicts_follow_the_numbers():
 
 
 def test_the_step_is_judged_by_the_limit():
-    """At 0 the limit of SGLD on a3a is 4e-4, so the paper's 1e-3 is above it; far out it is below."""
+    """At the start the limit of SGLD on a3a is 4e-4, so the paper's 1e-3 is above it; far out it is below."""
     found = made_up()
     assert verdicts(found, "step of SGLD is below its linear stability limit: step ÷ limit at the start") == [False]
     rng = np.random.default_rng(0)
