@@ -114,10 +114,14 @@ def apart(ours: Any, held: Arrays) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def between_halves(held: Arrays) -> dict[str, NDArray[np.float64]]:
+def between_halves(held: Arrays) -> dict[str, float]:
     """Of a reference's first half from its second: how far the reference itself can be trusted."""
-    first, second = ({name: held[f"half_{name}"][i] for name in ("mean", "sd", "p")} for i in (0, 1))
-    return apart(first, second)
+    names = DISTANCES.values()
+    first, second = (
+        {name: held[f"half_{name}"][:1] for name in names},
+        {name: held[f"half_{name}"][1] for name in names},
+    )
+    return {what: float(value[0]) for what, value in apart(first, second).items()}
 
 
 def distances(found: Found, references: dict[str, Arrays]) -> list[dict[str, Any]]:
@@ -132,7 +136,7 @@ def distances(found: Found, references: dict[str, Arrays]) -> list[dict[str, Any
             rows.append(row)
         halves: dict[str, Any] = {"prior": prior, "sampler": "NUTS against NUTS"}
         for what, value in between_halves(held).items():
-            halves |= {what: float(value), f"{what}_low": None, f"{what}_high": None}
+            halves |= {what: value, f"{what}_low": None, f"{what}_high": None}
         rows.append(halves)
     return rows
 
