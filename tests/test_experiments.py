@@ -183,6 +183,13 @@ def test_figures_are_written_as_png_and_as_the_same_svg_each_time(tmp_path):
     assert first == second
 
 
+def test_a_figure_may_have_a_point_in_its_name(tmp_path):
+    result.write(made_up(figures={"at-0.5": figure(), "at-0.7": figure()}), tmp_path)
+    names = {f"at-0.{i}.{kind}" for i in (5, 7) for kind in ("png", "svg")}
+    assert names <= {path.name for path in (tmp_path / "table1").iterdir()}
+    assert report.page(tmp_path).count("at-0.5") > 0
+
+
 @pytest.mark.parametrize("failing", ["scratch", "aside", "cleaning"])
 def test_a_kill_while_writing_leaves_the_old_result_the_new_one_or_none(tmp_path, monkeypatch, failing):
     result.write(made_up(), tmp_path)

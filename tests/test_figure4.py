@@ -238,7 +238,7 @@ def stubbed(monkeypatch):
         return found[setting, prior]
 
     monkeypatch.setattr(figure4, "chains", chains)
-    monkeypatch.setattr(blr_nuts, "reference", lambda *_: reference())
+    monkeypatch.setattr(blr_nuts, "reference", lambda *_: reference(mean=0.3 * np.ones(blr.DIM)))
     return calls
 
 

@@ -15,7 +15,7 @@ from lsmcmc.experiments.parts import Arrays
 
 BATCH_SIZE, BURN_IN = 5, 1_000
 PARTS, SCORES = ("train", "test"), ("nll", "accuracy")
-_BLOCK, _THIN = 5_000, 100  # steps in memory at once; between two draws of the predictive
+_BLOCK, _THIN = 5_000, 50  # steps in memory at once; between two draws of the predictive
 
 
 class Setting(NamedTuple):
@@ -108,7 +108,7 @@ class SoFar:
         self.last: NDArray[np.float64] = np.zeros(0)
         self.total: Any = 0.0
         self.squares: Any = 0.0
-        self.log_sum: Any = -np.inf  # of p(yᵢ) of each test row, over every hundredth draw
+        self.log_sum: Any = -np.inf  # of p(yᵢ) of each test row, over every fiftieth draw
         self.num_predicted = 0
 
     def add(self, draws: NDArray[np.float32], first: int) -> None:

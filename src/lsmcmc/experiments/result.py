@@ -177,7 +177,7 @@ def write(result: Result, folder: Path, seconds: float = 0.0) -> None:
     for name, rows in result.tables.items():
         _write_csv(scratch / f"{name}.csv", rows)
     for name, figure in result.figures.items():
-        _save_figure(figure, scratch / name)
+        _save_figure(figure, scratch, name)
     record = json.dumps(plain(_record(result, seconds)), indent=1, ensure_ascii=False, allow_nan=False)
     (scratch / "result.json").write_text(record + "\n", encoding="utf-8")
     if final.exists():  # a folder that is not empty cannot be replaced, and one half deleted must not look whole
@@ -238,12 +238,12 @@ def _record(result: Result, seconds: float) -> dict[str, Any]:
     }
 
 
-def _save_figure(figure: Any, path: Path) -> None:
+def _save_figure(figure: Any, folder: Path, name: str) -> None:
     import matplotlib
 
-    figure.savefig(path.with_suffix(".png"), dpi=150)
-    with matplotlib.rc_context({"svg.hashsalt": path.name}):  # the same file for the same figure
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(folder / f"{name}.png", dpi=150)
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # the same file for the same figure
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
