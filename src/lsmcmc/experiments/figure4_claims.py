@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 import lsmcmc as ls
@@ -160,11 +162,17 @@ def limit(setting: Setting, arrays: Arrays, positions: Any, prior: str = "Γ") -
     X = blr.data().train[0]
     found = []
     for i, x in enumerate(np.asarray(positions, np.float64)):
-        bend = jax.hessian(blr.PRIORS[prior])(jnp.asarray(x, float))
-        H = weighted_gram(X, blr.curvatures(x[np.newaxis], X)[0]) - np.asarray(bend, np.float64)
-        G = _preconditioner(setting, arrays["V"][i] if setting.gradient else None)
-        found.append(ls.theory.stability_limit(H, preconditioner=G))
+        H = weighted_gram(X, blr.curvatures(x[np.newaxis], X)[0])
+        H -= np.asarray(_bend(blr.PRIORS[prior], jnp.asarray(x, float)), np.float64)
+        B = np.linalg.cholesky(_preconditioner(setting, arrays["V"][i] if setting.gradient else None))
+        found.append(2 / np.linalg.eigvalsh(B.T @ H @ B)[-1])
     return np.array(found)
+
+
+@eqx.filter_jit
+def _bend(log_prior: Any, x: Array) -> Array:
+    """The Hessian of a log prior."""
+    return jax.hessian(log_prior)(x)
 
 
 def _preconditioner(setting: Setting, V: Any) -> NDArray[np.float64]:
