@@ -138,7 +138,9 @@ def w2_bound_nonconvex(
 
     The paper writes D in three ways. The end of its proof gives the one above: form="proof". The
     theorem has no 2 under the first part: form="stated". The lemma in between has a factor β in the
-    second: form="lemma". It assumes Kη > 1 and a step size below C·m/(βM²).
+    second: form="lemma". It assumes Kη > 1 and a step size below C·m/(βM²), and its proof a β of 2‖A‖/m at
+    least. For noise of equal variance in every coordinate γ₁ is mean(1/λ²) here. The last term is that of
+    Theorem 1, with its defect.
 
     >>> constants = dict(omega=1.0, batch_size=10, smoothness=1.0, log_sobolev=1.0, f0=1.0, log_normalizer=1.0)
     >>> w2_bound_nonconvex(2000, 1e-3, 10, dissipativity=1.0, **constants).total > 0
