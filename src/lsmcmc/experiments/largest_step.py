@@ -61,7 +61,7 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts()) -> Result:
         {"limits": _plot(found), "losses": _plot_losses(losses)},
         [
             "On a Gaussian of precision P the chain explodes from h = 2/λmax(A_σ⁻¹P) on, whatever its noise. The "
-            f"factor (1+4σ)^{1 / 4} stands in the paper after Osher et al., with high probability and without the law "
+            "factor (1+4σ)^{1/4} stands in the paper after Osher et al., with high probability and without the law "
             "it is over. A stiff direction u allows the factor 1/(uᵀA_σ⁻¹u): 1 where u is constant, 1 + 4σ where it "
             "alternates, and √(1+4σ), the square of the paper's, on average over random directions. Where curvature "
             "is the same in all directions, the constant one sets the limit, and smoothing allows no larger step.",
