@@ -65,7 +65,15 @@ SAMPLERS = {
     "sgnht per leaf": lambda h=1e-2: ls.sgnht(h, friction=1.0, per_leaf=True),
     "lmc": lambda h=1e-2: ls.lmc(h),
     "ls_lmc": lambda h=1e-2: ls.lmc(h, preconditioner=ls.Laplacian(1.0)),
+    "rwm": lambda h=1e-2: ls.rwm(h),
+    "mala": lambda h=1e-2: ls.mala(h),
+    "ls_mala": lambda h=1e-2: ls.mala(h, preconditioner=ls.Laplacian(1.0)),
+    "hmc": lambda h=1e-2: ls.hmc(h, 3),
+    "nuts": lambda h=1e-2: ls.nuts(h, max_doublings=4),
+    "amagold": lambda h=1e-2: ls.amagold(h, friction=1.0, num_steps=3),
 }
+FULL_DATA = {name for name in SAMPLERS if SAMPLERS[name]().reads_all_data}
+CORRECTED = {name for name in SAMPLERS if SAMPLERS[name]().dynamics.is_exact}  # by a Metropolis test
 
 
 def sampler(dynamics: str, preconditioner: str, step_size: float = 0.05, temperature: float = 1.0) -> ls.Sampler:

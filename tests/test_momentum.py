@@ -498,10 +498,13 @@ def test_a_preconditioner_is_a_change_of_coordinates(name, preconditioner):
 SPREAD = np.array([[1.6, 0.5, 0.2], [0.5, 1.4, -0.3], [0.2, -0.3, 1.8]])
 UNADJUSTED = {
     "sgld": lambda h: ls.sgld(h),
+    "ls_sgld": lambda h: ls.ls_sgld(h, sigma=1.0),
     "sghmc": lambda h: ls.sghmc(h, friction=1.5),
     "symmetric": lambda h: ls.sghmc(h, friction=1.5, integrator="symmetric"),
     "resampled": lambda h: ls.sghmc(h, friction=0.5, resample_every=10),
     "baoa": lambda h: ls.baoab(h, friction=1.5),
+    "baoab": lambda h: ls.baoab(h, friction=1.5, full=True),
+    "ls_baoa": lambda h: ls.baoab(h, friction=1.5, preconditioner=ls.Laplacian(1.0)),
     "umcmc": lambda h: ls.umcmc(h),
     "sgnht": lambda h: ls.sgnht(h, friction=1.5),
 }

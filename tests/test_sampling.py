@@ -8,12 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from registry import DYNAMICS, ESTIMATORS, PRECONDITIONERS, SAMPLERS, D, logistic_regression, sampler
+from registry import (
+    CORRECTED,
+    DYNAMICS,
+    ESTIMATORS,
+    FULL_DATA,
+    PRECONDITIONERS,
+    SAMPLERS,
+    D,
+    logistic_regression,
+    sampler,
+)
 
 import lsmcmc as ls
 
 START = [jnp.full(4, 0.1), jnp.full(2, -0.1)]  # a position of two leaves
-STOCHASTIC = [name for name in SAMPLERS if "lmc" not in name]
+STOCHASTIC = [name for name in SAMPLERS if name not in FULL_DATA]
+MOVING = [name for name in STOCHASTIC if name not in CORRECTED]  # at every step
 
 
 def counting_posterior():
@@ -34,7 +45,7 @@ POSTERIOR, _ = counting_posterior()
 
 
 def draw(name, **options):
-    options = {"num_draws": 12, "seed": 3, **({} if "lmc" in name else {"batch_size": 4}), **options}
+    options = {"num_draws": 12, "seed": 3, **({} if name in FULL_DATA else {"batch_size": 4}), **options}
     return ls.sample(SAMPLERS[name](), POSTERIOR, START, **options)
 
 
@@ -53,7 +64,7 @@ def test_every_sampler_is_the_same_whatever_the_chunk_length(name):
 def test_every_sampler_resumed_is_the_same_as_uninterrupted(name):
     whole = draw(name, chains=2, num_draws=20)
     first = draw(name, chains=2, num_draws=7)
-    options = {} if "lmc" in name else {"batch_size": 4}
+    options = {} if name in FULL_DATA else {"batch_size": 4}
     second = ls.sample(SAMPLERS[name](), POSTERIOR, state=first.state, num_draws=13, **options)
     assert equal(whole.draws, jax.tree.map(lambda a, b: np.concatenate([a, b], axis=1), first.draws, second.draws))
     assert int(second.state.step) == 20
@@ -63,24 +74,38 @@ def test_every_sampler_resumed_is_the_same_as_uninterrupted(name):
 def test_every_sampler_in_the_loop_is_its_steps_by_hand(name):
     """`ls.sample` against `step` called one by one, with the loop's own noise and batches."""
     run = draw(name, chains=2, num_draws=6)
-    s, estimator = SAMPLERS[name](), ls.FullBatch() if "lmc" in name else ls.Minibatch(4)
+    s, estimator = SAMPLERS[name](), ls.FullBatch() if name in FULL_DATA else ls.Minibatch(4)
+
+    @jax.jit
+    def step(posterior, state, keys, k):
+        oracle = estimator.oracle(posterior, keys[3], state.position, k)
+        return s.step(state, oracle, key=jax.random.fold_in(keys[2], k))[0]
+
     for chain in range(2):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(3), chain), 4)
         state = s.init(START, key=keys[1])
         for k in range(6):
-            oracle = estimator.oracle(POSTERIOR, keys[3], state.position, k)
-            state, _ = s.step(state, oracle, key=jax.random.fold_in(keys[2], k))
+            state = step(POSTERIOR, state, keys, k)
             for held, leaf in zip(run.draws, state.position, strict=True):
                 np.testing.assert_allclose(held[chain, k], leaf, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", STOCHASTIC)
+@pytest.mark.parametrize("name", MOVING)
 def test_chains_and_seeds_differ_and_a_seed_repeats(name):
     run = draw(name, chains=3)
     leaf = run.draws[0]
     assert all(np.abs(leaf[a] - leaf[b]).min() > 0 for a, b in itertools.combinations(range(3), 2))
     assert equal(run.draws, draw(name, chains=3).draws)
     assert not equal(run.draws, draw(name, chains=3, seed=4).draws)
+
+
+@pytest.mark.parametrize("name", sorted(CORRECTED))
+def test_chains_that_may_stay_where_they_are_differ_as_well(name):
+    run = draw(name, chains=3, num_draws=40)
+    last = run.draws[0][:, -1]
+    assert all(np.abs(last[a] - last[b]).min() > 0 for a, b in itertools.combinations(range(3), 2))
+    assert equal(run.draws, draw(name, chains=3, num_draws=40).draws)
+    assert not equal(run.draws, draw(name, chains=3, num_draws=40, seed=4).draws)
 
 
 def test_chain_k_does_not_depend_on_the_number_of_chains():
@@ -123,7 +148,7 @@ def test_shared_batches_are_the_same_for_all_chains_and_others_are_not():
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_second_call_does_not_trace_again(name):
     posterior, traced = counting_posterior()
-    options = {"num_draws": 10, "chains": 2, **({} if "lmc" in name else {"batch_size": 4})}
+    options = {"num_draws": 10, "chains": 2, **({} if name in FULL_DATA else {"batch_size": 4})}
     ls.sample(SAMPLERS[name](), posterior, START, **options)
     before = len(traced)
     ls.sample(SAMPLERS[name](), posterior, START, **options)

@@ -23,7 +23,23 @@ from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
 from lsmcmc.runs import RunWarning, load
-from lsmcmc.samplers import baoab, lmc, ls_psgld, ls_sgld, psgld, recipe, sghmc, sgld, sgnht, umcmc
+from lsmcmc.samplers import (
+    amagold,
+    baoab,
+    hmc,
+    lmc,
+    ls_psgld,
+    ls_sgld,
+    mala,
+    nuts,
+    psgld,
+    recipe,
+    rwm,
+    sghmc,
+    sgld,
+    sgnht,
+    umcmc,
+)
 from lsmcmc.sampling import sample
 from lsmcmc.timetable import Timetable
 
@@ -54,18 +70,23 @@ __all__ = [
     "State",
     "Target",
     "Timetable",
+    "amagold",
     "baoab",
     "cyclical",
     "data",
     "diagnostics",
+    "hmc",
     "laplacian_smoothing",
     "lmc",
     "load",
     "ls_psgld",
     "ls_sgld",
+    "mala",
     "models",
+    "nuts",
     "psgld",
     "recipe",
+    "rwm",
     "sample",
     "sghmc",
     "sgld",

@@ -28,15 +28,26 @@ class Dynamics(eqx.Module):
     ...         return jax.tree.map(lambda g: -step_size * g, oracle.gradient()), state
     """
 
-    is_exact = False  # whether it leaves the target's law unchanged, which takes all data and a constant B
+    is_exact = False  # whether it leaves the target's law unchanged at any step size, which takes a constant B
+    reads_all_data = False  # at every step, so that there is no gradient estimator to choose
+    needs_burn_in = False  # whether a run from the start must have one
 
     def check(self, preconditioner: Preconditioner) -> None:
         """Refuse a preconditioner that this dynamics cannot be seen through."""
+        if self.is_exact and not preconditioner.is_constant:
+            raise ValueError(
+                f"{type(self).__name__} compares a step with the way back, which needs the same coordinates at both "
+                f"ends, and {type(preconditioner).__name__} learns from every gradient. Write a constant "
+                f"preconditioner, such as ls.Laplacian(1.0)."
+            )
         if preconditioner.has_divergence:
             raise ValueError(
                 f"{type(self).__name__} has momenta, and the correction for a preconditioner that changes with the "
                 "position is then another one than the Γ of RMSprop(gamma=True). Write gamma=False, or take ls.recipe."
             )
+
+    def check_gradient(self, estimator: Any) -> None:
+        """Refuse a gradient estimator that this dynamics is not right with."""
 
     def check_schedules(self, step_sizes: NDArray[np.float64], temperatures: NDArray[np.float64]) -> None:
         """Refuse step sizes and temperatures that this dynamics cannot take."""

@@ -58,11 +58,11 @@ class Seen(eqx.Module):
 
     def potential(self, m: PyTree | None = None) -> Float[Array, ""]:
         """Û at displacement m, on this step's batch."""
-        return self.oracle.potential(self.there(m))
+        return _energy(self.oracle, "potential")(self.there(m))
 
     def full_potential(self, m: PyTree | None = None) -> Float[Array, ""]:
         """U at displacement m, from all data."""
-        return self.oracle.full_potential(self.there(m))
+        return _energy(self.oracle, "full_potential")(self.there(m))
 
 
 class Sampler(eqx.Module):
@@ -99,7 +99,7 @@ class Sampler(eqx.Module):
         self.dynamics = dynamics
         self.preconditioner = as_preconditioner(preconditioner)
         self.timetable = Timetable()
-        self.reads_all_data = reads_all_data or dynamics.is_exact
+        self.reads_all_data = reads_all_data or dynamics.reads_all_data
         dynamics.check(self.preconditioner)
 
     def planned(self, burn_in: int, thin: int, num_draws: int, first: int = 0) -> "Sampler":
@@ -181,6 +181,17 @@ class Sampler(eqx.Module):
     def without_schedules(self) -> "Sampler":
         """The sampler with step size and temperature left to the loop, which feeds their values in as data."""
         return eqx.tree_at(lambda s: (s.step_size, s.temperature, s.timetable), self, (None, None, None))
+
+
+def _energy(oracle: Any, name: str) -> Callable[[PyTree], Float[Array, ""]]:
+    """The oracle's energies, for the methods that need them."""
+    energy = getattr(oracle, name, None)
+    if energy is None:
+        raise TypeError(
+            f"this sampler compares energies, and the oracle has no {name}(position): a function gives the gradient "
+            "alone. Step with that of an estimator, such as ls.FullBatch().oracle(target, key, state.position)."
+        )
+    return energy
 
 
 def _same(what: str, model: str, expected: PyTree, found: PyTree) -> None:

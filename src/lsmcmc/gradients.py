@@ -29,6 +29,7 @@ class GradientEstimator(eqx.Module):
     """What every estimator offers. The key given to `plan` is the chain's own; it is the same at every step."""
 
     shared = False  # whether all chains see the same batches
+    is_independent = False  # whether an estimate is a function of the position and of a batch that is its step's alone
 
     def check(self, target: Posterior | Target) -> None:
         """Raise where this estimator cannot serve this target."""
@@ -68,20 +69,21 @@ class GradientEstimator(eqx.Module):
         return jax.grad(lambda x: self.potential(target, state, batch, x))(position), state
 
     def oracle(
-        self, target: Posterior | Target, key: Array, position: PyTree, step: Any = 0, state: PyTree = None
+        self, target: Posterior | Target, key: Array, position: PyTree, step: Any = None, state: PyTree = None
     ) -> "Oracle":
         """One step's oracle, for stepping by hand from `position`.
 
+        With a `step` the key may be the chain's, the same at every step; without one it must be the step's own.
         `state` is what the last step's `oracle.next_state` gave; without one the estimator begins anew at `position`.
         """
         self.check(target)
-        step = jnp.asarray(step, jnp.int32)
-        batch = self.fetch(target, self.plan(key, step, target.num_examples), position)
+        number = jnp.asarray(0 if step is None else step, jnp.int32)
+        batch = self.fetch(target, self.plan(key, number, target.num_examples), position)
         if state is None:
-            state = self.begin(target, self.init(target, position), batch, position, jnp.zeros_like(step))
+            state = self.begin(target, self.init(target, position), batch, position, jnp.zeros_like(number))
         else:
-            state = self.begin(target, state, batch, position, step)
-        return Oracle(target, self, state, batch, step)
+            state = self.begin(target, state, batch, position, number)
+        return Oracle(target, self, state, batch, None if step is None else number)
 
 
 class Minibatch(GradientEstimator):
@@ -137,6 +139,11 @@ class Minibatch(GradientEstimator):
         if isinstance(target.data, Stream):
             target.data.source.check_plan(self)
 
+    @property
+    def is_independent(self) -> bool:  # type: ignore[override]
+        """Not in passes, where a batch depends on those before."""
+        return self.scheme in ("iid", "subset")
+
     def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> Int[Array, " B"]:
         """The rows of this step's batch."""
         lengths = {} if self.block is None else {"block": self.block, "window": self.window}
@@ -173,6 +180,8 @@ class FullBatch(GradientEstimator):
     >>> FullBatch()
     FullBatch()
     """
+
+    is_independent = True
 
     def check(self, target: Posterior | Target) -> None:
         """Refuse streamed data."""
@@ -273,6 +282,7 @@ def choose(sampler: Any, target: Posterior | Target, gradient: Any, batch_size: 
         raise TypeError(f"gradient must be an estimator such as ls.Minibatch(32), got {gradient!r}.")
     if sampler.reads_all_data:
         if gradient is not None and not isinstance(gradient, FullBatch):
+            _refuse_for_exact(sampler.dynamics)
             raise ValueError(
                 "this sampler reads all data at every step; leave out batch_size and gradient, "
                 "or take its stochastic form, such as ls.sgld for ls.lmc."
@@ -285,4 +295,14 @@ def choose(sampler: Any, target: Posterior | Target, gradient: Any, batch_size: 
         )
     gradient = FullBatch() if gradient is None else gradient
     gradient.check(target)
+    sampler.dynamics.check_gradient(gradient)
     return gradient
+
+
+def _refuse_for_exact(dynamics: Any) -> None:
+    """One that tests its steps has no stochastic form."""
+    if dynamics.is_exact:
+        raise ValueError(
+            f"{type(dynamics).__name__} tests every step on all data: leave out batch_size and gradient. For "
+            "minibatches write ls.sgld or ls.baoab, which are biased, or ls.amagold, which reads all data at its tests."
+        )

@@ -62,6 +62,12 @@ class Preconditioner(eqx.Module):
         return None
 
     @property
+    def is_constant(self) -> bool:
+        """Whether B is the same at every step: nothing is learned from gradients."""
+        kind = type(self)
+        return kind.update is Preconditioner.update and kind.observe is Preconditioner.observe
+
+    @property
     def has_divergence(self) -> bool:
         """Whether `divergence` gives Γ: then this cannot be a factor of a product."""
         return type(self).divergence is not Preconditioner.divergence
@@ -225,6 +231,11 @@ class Product(Preconditioner):
                 )
 
     @property
+    def is_constant(self) -> bool:
+        """Where both are."""
+        return self.first.is_constant and self.second.is_constant
+
+    @property
     def has_divergence(self) -> bool:
         """Never: see `__check_init__`."""
         return False
@@ -317,6 +328,11 @@ class PerLeaf(Preconditioner):
         return jax.tree.unflatten(
             structure, [z if branch is None else branch for z, branch in zip(zeros, branches, strict=True)]
         )
+
+    @property
+    def is_constant(self) -> bool:
+        """Where all branches are."""
+        return all(piece.is_constant for piece in jax.tree.leaves(self.prefix, is_leaf=_is_preconditioner))
 
     @property
     def has_divergence(self) -> bool:

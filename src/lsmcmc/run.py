@@ -123,7 +123,7 @@ class Run:
         return _average(completed(fn, self.target), flat, jnp.asarray(shares, float), args)
 
     def to_arviz(self, log_likelihood: bool = False) -> Any:
-        """The draws as ArviZ data, for its plots and statistics.
+        """The draws as ArviZ data, for its plots and statistics; the sampler's statistics are its `sample_stats`.
 
         With `log_likelihood=True` also log p(dᵢ|x) of every example at every draw, for LOO and
         WAIC: chains × draws × N numbers.
@@ -141,7 +141,7 @@ class Run:
                     f"path={str(path)!r}) that made it gives it back at once, with the model."
                 )
             pointwise = _pointwise(self.target, jax.tree.map(jnp.asarray, self.draws))
-        return diagnostics.to_arviz(self.draws, pointwise)
+        return diagnostics.to_arviz(self.draws, pointwise, self.statistics)
 
     def _moments(self, weighted: bool) -> tuple[PyTree, PyTree]:
         if self._kept is not NOTHING:

@@ -3,9 +3,12 @@
 from typing import Any
 
 from lsmcmc import _checks
+from lsmcmc.amagold import AMAGOLD
 from lsmcmc.dynamics import Overdamped
 from lsmcmc.equation import Sampler
+from lsmcmc.exact import HMC, MALA, RWM
 from lsmcmc.momentum import BAOAB, SGHMC, NoseHoover, Resampled, SymmetricNoseHoover, SymmetricSGHMC, UnderdampedExact
+from lsmcmc.nuts import NUTS
 from lsmcmc.preconditioners import Identity, Laplacian, RMSprop
 from lsmcmc.recipe import Recipe, as_map, half_square
 
@@ -170,6 +173,86 @@ def sgnht(
     """
     form = {"euler": NoseHoover, "symmetric": SymmetricNoseHoover}[_integrator(integrator)]
     return Sampler(step_size, form(friction, per_leaf=per_leaf), preconditioner, temperature)
+
+
+def amagold(
+    step_size: Any, *, friction: Any, num_steps: Any, preconditioner: Any = Identity(), temperature: Any = 1.0
+) -> Sampler:
+    """Amortised Metropolis: `num_steps` steps of symmetric SGHMC on minibatches, then one test on all data.
+
+    Exact at any step size, minibatch noise included (Zhang, Cooper and De Sa 2020, Alg. 1; at their σ = 1 their ε is h
+    and their β is γ/2). The position moves at tests alone, so take a multiple of `num_steps` for `thin`. Larger h,
+    noisier gradients and more steps are refused more often: see `run.statistics["acceptance_rate"]`. Batches must be
+    independent, "iid" or "subset". Cost: one gradient estimate, one normal draw, and U on all data once in `num_steps`
+    steps; three more vectors.
+
+    >>> import jax.numpy as jnp, lsmcmc as ls
+    >>> target = ls.Target(lambda x: -0.5 * jnp.sum(x**2), noise_scale=1.0)
+    >>> sampler = amagold(0.3, friction=1.0, num_steps=5)
+    >>> run = ls.sample(sampler, target, jnp.zeros(2), num_draws=20_000, thin=5, burn_in=100)
+    >>> run.variance().round(1).tolist()  # sghmc has 1.2
+    [1.0, 1.0]
+    """
+    return Sampler(step_size, AMAGOLD(friction, num_steps), preconditioner, temperature)
+
+
+def rwm(step_size: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:
+    """Random-walk Metropolis, x' = x + s B ε or x, s = `step_size` the proposal's standard deviation: exact.
+
+    By blackjax (`blackjax.additive_step_random_walk`), whose σ is s. Metropolis et al. 1953; best at a step size that
+    has 0.234 accepted where dimensions are many (Roberts, Gelman and Gilks 1997). Cost: U on all data, no gradient.
+
+    >>> rwm(2.4).reads_all_data
+    True
+    """
+    return Sampler(step_size, RWM(), preconditioner, temperature)
+
+
+def mala(step_size: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:
+    """Metropolis-adjusted Langevin: a step of `lmc`, x − h B Bᵀ∇U + √(2hT) B ε, that is accepted or refused: exact.
+
+    By blackjax (`blackjax.mala`), with the same h; that of Roberts and Tweedie 1996, §1.4, is 2h. Best at a step size
+    that has 0.574 accepted where dimensions are many (Roberts and Rosenthal 1998). With a `Laplacian` the proposal is
+    that of LS-LD. Cost: U and ∇U on all data, once.
+
+    >>> mala(0.1, preconditioner=Laplacian(1.0)).preconditioner.scope
+    'leaf'
+    """
+    return Sampler(step_size, MALA(), preconditioner, temperature)
+
+
+def hmc(step_size: Any, num_steps: Any, *, preconditioner: Any = Identity(), temperature: Any = 1.0) -> Sampler:
+    """Hamiltonian Monte Carlo: r ~ N(0, T I), `num_steps` leapfrog steps of length h, accepted or refused: exact.
+
+    By blackjax (`blackjax.hmc` with unit masses; its step is h√T, on U/T). Neal 2011, §5.3; BBᵀ is an inverse mass
+    matrix. Best at a step size that has 0.651 accepted where dimensions are many (Beskos et al. 2013). Cost of a step:
+    U and ∇U on all data `num_steps` times.
+
+    >>> hmc(0.1, 10).dynamics.num_steps.item()
+    10
+    """
+    return Sampler(step_size, HMC(num_steps), preconditioner, temperature)
+
+
+def nuts(
+    step_size: Any = None, *, target_acceptance: Any = 0.8, max_doublings: int = 10, temperature: Any = 1.0
+) -> Sampler:
+    """The no-U-turn sampler, exact, whose warm-up is `burn_in`: it finds its step size and a diagonal of masses in it.
+
+    By blackjax (`blackjax.nuts`, with the parts of its window adaptation, Stan's): Hoffman and Gelman 2014, Alg. 3, a
+    point drawn from the whole trajectory (Betancourt 2017). `step_size` is where the search begins, 1 by default; a run
+    may do without burn_in where it is given, and keeps it, with unit masses. `run.statistics` has the field's numbers:
+    acceptance_rate, diverging, energy, n_steps, tree_depth, step_size, lp. Cost of a draw: U and ∇U on all data
+    `n_steps` times, at most 2^max_doublings − 1; chains wait for the longest.
+
+    >>> import jax.numpy as jnp, lsmcmc as ls
+    >>> target = ls.Target(lambda x: -0.5 * jnp.sum((x / jnp.array([1.0, 100.0])) ** 2))
+    >>> run = ls.sample(nuts(), target, jnp.zeros(2), num_draws=1_000, burn_in=500)
+    >>> bool(90 < run.draws[..., 1].std() < 110), sorted(run.statistics)[:3]
+    (True, ['acceptance_rate', 'diverging', 'energy'])
+    """
+    dynamics = NUTS(target_acceptance, max_doublings, needs_burn_in=step_size is None)
+    return Sampler(1.0 if step_size is None else step_size, dynamics, temperature=temperature)
 
 
 def recipe(

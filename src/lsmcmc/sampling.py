@@ -70,6 +70,11 @@ def sample(
     num_draws, burn_in = _checks.count("num_draws", num_draws), _checks.count("burn_in", burn_in, least=0)
     thin, chunk = _checks.count("thin", thin), _checks.count("chunk", MOST_STEPS if chunk is None else chunk)
     check_pieces(sampler, target)
+    if sampler.dynamics.needs_burn_in and state is None and not burn_in:
+        raise ValueError(
+            f"{type(sampler.dynamics).__name__} finds its step size and its masses while the run burns in: write "
+            "burn_in=1_000, or give it a step_size, which it then keeps, with unit masses."
+        )
     first = int(state.step) if isinstance(state, Carry) else 0
     sampler = sampler.planned(burn_in, thin, num_draws, first)
     given = {"seed": seed, "burn_in": burn_in, "thin": thin, "init": init, "state": state, "trainable": trainable}

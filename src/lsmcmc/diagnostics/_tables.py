@@ -13,13 +13,15 @@ from lsmcmc.diagnostics._convergence import ess, per_component, rhat
 _QUANTILES = (0.05, 0.5, 0.95)
 
 
-def to_arviz(draws: PyTree, log_likelihood: Any = None) -> Any:
+def to_arviz(draws: PyTree, log_likelihood: Any = None, statistics: dict[str, Any] | None = None) -> Any:
     """Draws with leading axes (chain, draw) as ArviZ data: InferenceData (0.x) or DataTree (1.x)."""
     arviz = load_arviz()
 
     groups: dict[str, Any] = {"posterior": _named(draws)}
     if log_likelihood is not None:
         groups["log_likelihood"] = {"y": log_likelihood}
+    if statistics:
+        groups["sample_stats"] = dict(statistics)
     is_old = arviz.__version__.startswith("0.")
     return arviz.from_dict(**groups) if is_old else arviz.from_dict(groups)
 
