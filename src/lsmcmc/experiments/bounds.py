@@ -140,7 +140,7 @@ def _plot_bounds(found: Found) -> Any:
         "stated": ("Theorem 1, stated", "-."),
         "nonconvex": ("Theorem 2", ":"),
     }
-    return _curves(found, (0.0, JUDGED), lines, (1e-3, 1e4), "W₂(P(x_K), π)")
+    return _curves(found, (0.0, JUDGED), lines, (1e-5, 1e4), "W₂(P(x_K), π)")
 
 
 def _plot_terms(found: Found) -> Any:
