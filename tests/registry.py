@@ -1,5 +1,7 @@
 """Every piece by name, so that one check runs over all of them, and toy targets with laws known exactly."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +65,8 @@ SAMPLERS = {
     "umcmc": lambda h=1e-2: ls.umcmc(h),
     "euler sgnht": lambda h=1e-2: ls.sgnht(h, friction=1.0, integrator="euler"),
     "sgnht per leaf": lambda h=1e-2: ls.sgnht(h, friction=1.0, per_leaf=True),
+    "replicas": lambda h=1e-2: ls.tempering(ls.ls_psgld(h), (1.0, 2.0, 4.0), swap_every=2),
+    "replicas of sgnht": lambda h=1e-2: ls.tempering(ls.sgnht(h, friction=1.0), (1.0, 2.0), swap_every=3),
     "lmc": lambda h=1e-2: ls.lmc(h),
     "ls_lmc": lambda h=1e-2: ls.lmc(h, preconditioner=ls.Laplacian(1.0)),
     "rwm": lambda h=1e-2: ls.rwm(h),
@@ -74,6 +78,33 @@ SAMPLERS = {
 }
 FULL_DATA = {name for name in SAMPLERS if SAMPLERS[name]().reads_all_data}
 CORRECTED = {name for name in SAMPLERS if SAMPLERS[name]().dynamics.is_exact}  # by a Metropolis test
+
+
+WRAPPED = {
+    "alone": lambda s: s,
+    "replicas": lambda s: ls.tempering(s, (1.0, 2.0), swap_every=2, energy_variance=1.0),
+}
+
+
+def is_allowed(dynamics: str, preconditioner: str, estimator: str, *rest: str) -> bool:
+    """Whether these pieces go together: a Metropolis test takes a constant preconditioner, and often all data."""
+    kind = DYNAMICS[dynamics]()
+    reads_all_data = getattr(kind, "reads_all_data", kind.is_exact)
+    return not (kind.is_exact and preconditioner in ADAPTIVE) and not (reads_all_data and estimator != "full")
+
+
+def covering(*factors, allowed=is_allowed) -> list[tuple[str, ...]]:
+    """A few rows of the full product that hold every pair of values in it, found greedily, in order."""
+    product = [row for row in itertools.product(*factors) if allowed(*row)]
+
+    def pairs(row: tuple[str, ...]) -> set:
+        return set(itertools.combinations(enumerate(row), 2))
+
+    missing, chosen = set().union(*map(pairs, product)), []
+    while missing:
+        chosen.append(max(product, key=lambda row: len(pairs(row) & missing)))
+        missing -= pairs(chosen[-1])
+    return chosen
 
 
 def sampler(dynamics: str, preconditioner: str, step_size: float = 0.05, temperature: float = 1.0) -> ls.Sampler:

@@ -43,7 +43,7 @@ def same(a, b):
     )
 
 
-@pytest.mark.parametrize("name", ["ls_psgld", "sgnht per leaf", "resampled sghmc"])
+@pytest.mark.parametrize("name", ["ls_psgld", "sgnht per leaf", "resampled sghmc", "replicas"])
 @pytest.mark.parametrize("keep", [None, "moments"])
 def test_a_run_that_is_extended_is_the_run_that_was_longer(tmp_path, name, keep):
     options = {"target": POSTERIOR, "start": jnp.zeros(6), "sampler": SAMPLERS[name](), "batch_size": 4, "keep": keep}

@@ -41,6 +41,7 @@ from lsmcmc.samplers import (
     umcmc,
 )
 from lsmcmc.sampling import sample
+from lsmcmc.tempering import tempering
 from lsmcmc.timetable import Timetable
 
 __version__ = "0.1.0"
@@ -92,6 +93,7 @@ __all__ = [
     "sgld",
     "sgnht",
     "smoothing",
+    "tempering",
     "theory",
     "umcmc",
 ]

@@ -81,6 +81,20 @@ class Dynamics(eqx.Module):
         """The displacement m and the next state."""
         raise NotImplementedError(f"{type(self).__name__} must define move(state, oracle, noise, h, T).")
 
+    def swapped(self, own: PyTree, other: PyTree, ratio: Float[Array, ""]) -> PyTree:
+        """The state here after a swap of `ls.tempering`, with the particle whose state is `other`.
+
+        `own` is the state that was here, and `ratio` the temperature here over that where the particle was. What is
+        returned must have the law of this temperature if `other` had that of its own.
+        """
+        if jax.tree.leaves(other):
+            raise TypeError(
+                f"{type(self).__name__} has no rule for swaps of particles between temperatures, which ls.tempering "
+                "makes. Give it swapped(own, other, ratio), which returns the state of a particle that changes place."
+            )
+        del own, ratio  # a particle without momentum is its position
+        return other
+
     def statistics(self, state: PyTree) -> dict[str, Array]:
         """Numbers about the last step, kept beside each draw; none by default."""
         del state

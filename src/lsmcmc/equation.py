@@ -122,15 +122,18 @@ class Sampler(eqx.Module):
     def init(self, position: PyTree, *, key: Array) -> State:
         """The state at a position."""
         position = _checks.position(position)
-        step = jnp.zeros((), jnp.int32)
-        assert self.timetable is not None  # outside the loop
-        _, temperature = self.timetable.values(step, jnp.ones(()), at(self.temperature, step))
         return State(
             position,
-            self.dynamics.init(position, key, temperature),
+            self.dynamics.init(position, key, self.start_temperature()),
             self.preconditioner.init(position),
-            step,
+            jnp.zeros((), jnp.int32),
         )
+
+    def start_temperature(self) -> Float[Array, ""]:
+        """That of the first step."""
+        assert self.timetable is not None  # outside the loop
+        step = jnp.zeros((), jnp.int32)
+        return self.timetable.values(step, jnp.ones(()), at(self.temperature, step))[1]
 
     def noise(self, key: Array, position: PyTree) -> PyTree:
         """ε of one step, as data."""

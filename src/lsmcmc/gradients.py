@@ -68,6 +68,11 @@ class GradientEstimator(eqx.Module):
         """∇Û(x) and the next state."""
         return jax.grad(lambda x: self.potential(target, state, batch, x))(position), state
 
+    def variance_of_differences(self, target: Any, state: PyTree, batch: PyTree, positions: PyTree) -> Any:
+        """Var[Û(x) − Û(x')] of neighbours among stacked positions, from the batch; None where it is not known."""
+        del target, state, batch, positions
+        return None
+
     def oracle(
         self, target: Posterior | Target, key: Array, position: PyTree, step: Any = None, state: PyTree = None
     ) -> "Oracle":
@@ -158,6 +163,20 @@ class Minibatch(GradientEstimator):
         """−log p(x) − (N/B) Σ log p(dᵢ | x)."""
         return target.potential(position, batch)
 
+    def variance_of_differences(
+        self, target: Posterior, state: PyTree, batch: PyTree, positions: PyTree
+    ) -> Float[Array, " pairs"]:
+        """(N²/B)(1 − B/N)s² with s² the variance over the batch's rows; no 1 − B/N with replacement. Unbiased."""
+        if self.batch_size == 1:
+            raise _checks.ContractError(
+                "a batch of one row does not show how noisy energies are: write a batch_size of 2 or more, or give the "
+                "variance of their differences, ls.tempering(…, energy_variance=…)."
+            )
+        values = jax.vmap(lambda x: target.per_example(x, batch))(positions)
+        spread = jnp.var(values[:-1] - values[1:], axis=1, ddof=1)
+        share = 0 if self.scheme == "iid" else self.batch_size / target.num_examples
+        return target.num_examples**2 / self.batch_size * (1 - share) * spread
+
 
 def _block_and_window(scheme: str, block: int | None, window: int | None) -> tuple[int | None, int | None]:
     """The lengths of the scheme that has them."""
@@ -207,6 +226,12 @@ class FullBatch(GradientEstimator):
         gradient = jax.grad(lambda x: self.potential(target, state, batch, x))(position)
         return (_trees.add(gradient, batch) if jax.tree.leaves(batch) else gradient), state
 
+    def variance_of_differences(
+        self, target: Any, state: PyTree, batch: PyTree, positions: PyTree
+    ) -> Float[Array, " pairs"]:
+        """0: energies are of all data."""
+        return jnp.zeros(jax.tree.leaves(positions)[0].shape[0] - 1, float)
+
 
 class Oracle(eqx.Module):
     """One step's answers about U, all from one minibatch."""
@@ -241,6 +266,10 @@ class Oracle(eqx.Module):
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """Û at any point, from the same minibatch."""
         return self.estimator.potential(self.target, self.state, self.batch, position)
+
+    def variance_of_differences(self, positions: PyTree) -> Any:
+        """Var[Û(x) − Û(x')] of neighbours among stacked positions, None where it is not known."""
+        return self.estimator.variance_of_differences(self.target, self.state, self.batch, positions)
 
     def full_potential(self, position: PyTree) -> Float[Array, ""]:
         """U at any point, from all data."""

@@ -31,6 +31,11 @@ class Momentum(Dynamics):
         """R ~ N(0, T I)."""
         return _trees.scale(jnp.sqrt(temperature), _trees.normal_like(key, position))
 
+    def swapped(self, own: PyTree, other: PyTree, ratio: Float[Array, ""]) -> PyTree:
+        """√(T/T') r: the direction stays, and r²/T too."""
+        del own  # the momentum goes with its particle
+        return _trees.scale(jnp.sqrt(ratio), other)
+
 
 class SGHMC(Momentum):
     """r' = (1 − hγ)r − h∇ + √(2hγT − h²V̂) ε, m = h r' (Chen, Fox and Guestrin 2014, Eq. 15), Euler.
@@ -164,6 +169,10 @@ class NoseHoover(Momentum):
         r = super().init(position, key, temperature)
         return r, jax.tree.map(lambda _: self.friction, r) if self.per_leaf else self.friction
 
+    def swapped(self, own: PyTree, other: PyTree, ratio: Float[Array, ""]) -> PyTree:
+        """√(T/T') r, and the ξ that was here: it is the thermostat of this temperature."""
+        return super().swapped(own[0], other[0], ratio), own[1]
+
     def warmer(self, xi: PyTree, r: PyTree, h: Array, temperature: Array) -> PyTree:
         """ξ + h(‖r‖²/d − T), ξ at T = 0."""
         h = jnp.where(temperature > 0, h, 0)
@@ -225,6 +234,10 @@ class Resampled(Dynamics):
     def init(self, position: PyTree, key: Array, temperature: Float[Array, ""]) -> PyTree:
         """That of the inner dynamics."""
         return self.inner.init(position, key, temperature)
+
+    def swapped(self, own: PyTree, other: PyTree, ratio: Float[Array, ""]) -> PyTree:
+        """That of the inner dynamics."""
+        return self.inner.swapped(own, other, ratio)
 
     def check_schedules(self, step_sizes: NDArray[np.float64], temperatures: NDArray[np.float64]) -> None:
         """That of the inner dynamics."""

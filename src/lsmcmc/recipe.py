@@ -26,6 +26,16 @@ class Recipe(Dynamics):
         """The auxiliary at the start."""
         return () if self.auxiliary is None else _checks.position(self.auxiliary(position))
 
+    def swapped(self, own: PyTree, other: PyTree, ratio: Float[Array, ""]) -> PyTree:
+        """√(T/T') a, which is right for the energy ½‖a‖²."""
+        del own  # the auxiliary goes with its particle
+        if self.energy is not None and getattr(self.energy, "func", None) is not half_square:
+            raise _checks.ContractError(
+                "ls.tempering knows how an auxiliary with the energy ½‖a‖² changes its temperature, and no other: "
+                "leave out energy=, or sample without swaps."
+            )
+        return _trees.scale(jnp.sqrt(ratio), other)
+
     def noise(self, key: Array, like: PyTree) -> PyTree:
         """One normal for each number of z."""
         z = like if self.auxiliary is None else (like, jax.eval_shape(self.auxiliary, like))
