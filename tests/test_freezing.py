@@ -117,6 +117,48 @@ def test_another_fixed_part_is_no_new_trace():
     assert len(traced) == before
 
 
+def network():
+    """The paper's network on a few random images, and a position of it."""
+    model = ls.models.mnist_cnn(ls.models.normal_prior(1.0))
+    rng = np.random.default_rng(0)
+    images, labels = rng.uniform(size=(20, 28, 28, 1)).astype(np.float32), rng.integers(0, 10, 20)
+    return model, ls.Posterior(model.log_likelihood, model.log_prior, (images, labels)), model.init(jax.random.key(0))
+
+
+BY_LAYER = {
+    "conv1": ls.Laplacian(1.0, axes={"kernel": (3, 2, 0, 1), "bias": (0,)}),
+    "conv2": {"kernel": ls.RMSprop() @ ls.Laplacian(0.5), "bias": ls.Identity()},
+    "fc": ls.RMSprop(),
+    "out": {"kernel": ls.Laplacian(0.5, axes=(1, 0)), "bias": ls.RMSprop(0.9)},
+}
+
+
+def test_a_networks_last_layer_is_sampled_on_a_frozen_backbone_with_a_preconditioner_for_each_leaf():
+    model, posterior, position = network()
+    mask = {"conv1": False, "conv2": False, "fc": False, "out": True}
+    by_layer = ls.sgld(1e-5, preconditioner=BY_LAYER)
+    run = ls.sample(by_layer, posterior, position, trainable=mask, num_draws=3, batch_size=5)
+    assert run.draws["conv1"] == {"kernel": None, "bias": None}
+    assert run.draws["out"]["kernel"].shape == (1, 3, 128, 10)
+    average = run.predict(model.predict, posterior.data[0])
+    heads = [jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[0, i]), run.draws["out"]) for i in range(3)]
+    expected = np.mean([model.predict({**position, "out": head}, posterior.data[0]) for head in heads], axis=0)
+    np.testing.assert_allclose(average, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_frozen_backbone_is_not_differentiated():
+    """The gradient of the last layer costs less than half of the multiplications of the whole network's."""
+    _, posterior, position = network()
+    mask = {"conv1": False, "conv2": False, "fc": False, "out": True}
+    part, head = posterior.freeze(position, mask), eqx.partition(position, mask)[0]
+
+    def flops(target, x):
+        program = jax.jit(jax.grad(lambda x: target.potential(x, posterior.data))).lower(x).compile()
+        return program.cost_analysis()["flops"]
+
+    assert flops(part, head) < 0.5 * flops(posterior, position)
+
+
 def test_what_cannot_be_frozen_is_refused():
     posterior, position = whole()
     options = {"num_draws": 1, "batch_size": 4}
