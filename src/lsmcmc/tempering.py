@@ -29,7 +29,7 @@ def tempering(
     leave the law as it is, whatever V is. It is estimated from the rows of the batch, or given as `energy_variance`;
     with all data it is 0. Their F is 1/c, their σ̃² is V/2. `run.statistics` has the share of swaps made by each pair,
     and how often a particle went from the cold end to the hot one and back. Momenta are scaled by √(T_new/T_old).
-    Cost: K gradients a step and K + 1 copies of the state; K energies at a swap.
+    Cost: K gradients a step and K copies of the state; K energies at a swap.
 
     >>> import lsmcmc as ls
     >>> target = ls.Target(lambda x: jnp.logaddexp(-2 * (x - 4) ** 2, -2 * (x + 4) ** 2))
