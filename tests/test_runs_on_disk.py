@@ -492,6 +492,7 @@ def why_refused(make, whole):
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lsmcmc.RunWarning")
 def test_whichever_file_is_torn_a_run_is_right_or_refused(stopped, tmp_path):
     """Every file there is, in four ways each; numbers that are changed in `run.json` are other settings."""
