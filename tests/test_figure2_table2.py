@@ -323,6 +323,16 @@ def test_a_trapped_reference_is_noticed():
     assert bad.verdict == Verdict.NOT_REPRODUCED
 
 
+def test_the_kernel_density_has_x_along_its_columns_and_sums_to_one():
+    points = np.random.default_rng(0).normal([2.0, -1.0], 0.5, (500, 2)).astype(np.float32)
+    axis = np.linspace(-6, 6, 61)
+    density = figure2.kernel_density(points, axis)
+    row, column = np.unravel_index(density.argmax(), density.shape)
+    assert abs(axis[column] - 2) < 0.5
+    assert abs(axis[row] + 1) < 0.5
+    assert density.sum() * 0.2**2 == pytest.approx(1, abs=0.01)
+
+
 # The whole experiments
 
 
