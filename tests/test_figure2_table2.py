@@ -253,6 +253,14 @@ def test_a_row_is_inconsistent_if_no_step_gives_its_smallest_and_its_largest_num
     assert "all 12 pilot chains at these 2 steps" in rows[0].note
 
 
+def test_a_number_that_only_a_lower_floor_could_give_is_undecided():
+    levels = {"SGLD": 0.36, "pSGLD": 0.5, "LS-SGLD": 0.418, "LS-pSGLD": 0.5}
+    claims = table2_claims.claims(cells(levels), laws(0.5, 1.0), pilots(), scale())
+    claim = next(claim for claim in claims if claim.claim == "W₂ of SGLD at 9E5 (best step)")
+    assert claim.verdict == Verdict.NOT_REPRODUCED
+    assert claim.note.startswith("Below, but by no more than the floor of 1,000 points, where the paper has 10 K: und")
+
+
 def test_a_row_is_not_inconsistent_where_one_step_gives_both():
     """Negative control of the test above."""
     search = pilots()["SGLD"]
@@ -276,7 +284,7 @@ def test_a_printed_number_is_judged_by_what_one_chain_may_score():
     assert claim.note == "Above. In one mode: 25 % of the chains."
     assert claim.interval[0] < claim.measured < claim.interval[1]
     below = numbers["W₂ of SGLD at 9E5 (best step)"].note
-    assert below.startswith("Below, but 1,000 points score higher than the paper's 10 K.")
+    assert below.startswith("Below. In")  # by more than the floor of 0.3
 
 
 @pytest.mark.parametrize(("level", "verdict"), [(0.3, Verdict.REPRODUCED), (0.9, Verdict.NOT_REPRODUCED)])
