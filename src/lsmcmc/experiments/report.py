@@ -144,9 +144,6 @@ def _section(record: dict[str, Any], folder: Path) -> str:
         _figure(folder / f"{figure}.svg", f"{record['title']}: {figure.replace('-', ' ')}")
         for figure in record["figures"]
     )
-        _figure(folder / f"{figure}.svg", f"{record['title']}: {figure.replace('-', ' ')}")
-        for figure in record["figures"]
-    )
     tables = "".join(
         _details(f"Table: {table} ({record['name']}/{table}.csv)", _rows(rows))
         for table, rows in record["tables"].items()
