@@ -1,5 +1,7 @@
 """Figure 2 and Table 2: the chains behind them, the grid search, verdicts that follow from numbers, resuming."""
 
+import threading
+from concurrent.futures import CancelledError
 from dataclasses import replace
 
 import jax
@@ -61,6 +63,37 @@ def test_a_walk_holds_iterates_of_one_long_run(small):
     for i, stop in enumerate((200, 500)):
         np.testing.assert_array_equal(walk["windows"][i], draws[:, stop - 100 : stop][:, 1::2])
         np.testing.assert_array_equal(walk["first"][i], draws[0, stop - 100 : stop])
+
+
+def test_the_pieces_that_a_walk_is_made_in_change_nothing(small, monkeypatch):
+    whole = mixture_chains.walk("density", "SGLD", 0.3, 2, (400,), 0)
+    mixture_chains.walk.cache_clear()
+    monkeypatch.setattr(mixture_chains, "_PIECE", 70)
+    for name, values in mixture_chains.walk("density", "SGLD", 0.3, 2, (400,), 0).items():
+        np.testing.assert_array_equal(values, whole[name])
+
+
+def test_after_an_interrupt_the_chains_that_run_end_at_their_next_piece(small):
+    begun, ended = threading.Event(), []
+
+    def endless():
+        begun.set()
+        start = mixture_chains.at_zero(2, mixture_chains.key(0, 1))
+        try:
+            while True:
+                mixture_chains.advance("density", "SGLD", 0.3, 0, start, 10, 1)
+        except CancelledError:
+            ended.append(True)
+            raise
+
+    def interrupted():
+        begun.wait(timeout=20)  # not for ever, on a machine with one core
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mixture_chains.in_threads([interrupted, endless], "test")
+    assert ended == [True] * begun.is_set()
+    assert mixture_chains.in_threads([lambda: 1, lambda: 2], "test") == [1, 2]
 
 
 def test_samplers_share_start_batches_and_noise_by_chain(small, monkeypatch):
