@@ -85,7 +85,8 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
             "A panel shows all iterates of one chain up to that number, as the text says. What is measured is W₂ of "
             f"{size.points:,} of them, evenly spaced, against as many draws of the reference. “Matches well” is read "
             f"as: on average within a factor {ALIKE:g} of the floor, which is what two independent references are "
-            "apart. A large discrepancy is more than that. More points have a lower floor, so this is stricter in --full.",
+            "apart. A large discrepancy is more than that. More points have a lower floor, so this is stricter in "
+            "--full.",
             f"Floor: {floor.mean():.3g} over {len(floor)} pairs. One chain is drawn; the numbers are over all chains.",
         ],
         f"95 % intervals by Student's t over {size.chains} independent chains of each sampler; chains of one number "
