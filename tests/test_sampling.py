@@ -8,17 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from registry import (
-    CORRECTED,
-    DYNAMICS,
-    ESTIMATORS,
-    FULL_DATA,
-    PRECONDITIONERS,
-    SAMPLERS,
-    D,
-    logistic_regression,
-    sampler,
-)
+from registry import CORRECTED, ESTIMATORS, FULL_DATA, SAMPLERS, D, logistic_regression
 
 import lsmcmc as ls
 
@@ -120,21 +110,6 @@ def test_estimators_serve_every_sampler(sampler, estimator):
     again = ls.sample(SAMPLERS[sampler](), POSTERIOR, START, chunk=3, **options)
     assert equal(run.draws, again.draws)
     assert np.isfinite(run.draws[0]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
-@pytest.mark.parametrize("dynamics", DYNAMICS)
-def test_the_full_product_is_chunked_resumed_and_traced_once(dynamics, preconditioner, estimator):
-    posterior, traced = counting_posterior()
-    s, options = sampler(dynamics, preconditioner, 1e-2), {"gradient": ESTIMATORS[estimator](), "chains": 2}
-    whole = ls.sample(s, posterior, START, num_draws=12, **options)
-    before = len(traced)
-    first = ls.sample(s, posterior, START, num_draws=5, chunk=2, **options)
-    rest = ls.sample(s, posterior, state=first.state, num_draws=7, **{**options, "chains": None})
-    assert equal(whole.draws, jax.tree.map(lambda a, b: np.concatenate([a, b], axis=1), first.draws, rest.draws))
-    assert len(traced) == before
 
 
 def test_shared_batches_are_the_same_for_all_chains_and_others_are_not():
