@@ -1,6 +1,6 @@
 """Dynamics × preconditioner × gradient × replicas: every pair of pieces in the fast tier, the full product in the slow.
 
-T7 on each: the loop is clean.
+T7 on each: the loop is clean. T4 on each is test_product_coordinates.py.
 """
 
 import itertools
