@@ -57,3 +57,31 @@ def test_ten_million_parameters_are_sampled_in_a_few_copies_of_the_position(keep
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["size"] >= 10_000_000
     assert found["copies"] < most
+
+
+ON_DISK = """
+import json, resource, sys
+import jax.numpy as jnp
+import lsmcmc as ls
+
+target = ls.Target(lambda x: -0.5 * jnp.sum(x**2))
+
+def sample(path, num_draws):
+    return ls.sample(ls.sgld(0.1), target, jnp.zeros(100_000), num_draws=num_draws, chains=2, path=path)
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+sample(sys.argv[1] + "/first", 2)
+before = peak()
+run = sample(sys.argv[1] + "/second", 1_000)
+print(json.dumps({"bytes": 4 * 2 * 100_000 * run.num_draws, "more": peak() - before}))
+"""
+
+
+@pytest.mark.slow
+def test_draws_on_disk_need_not_fit_in_memory(tmp_path):
+    done = subprocess.run([sys.executable, "-c", ON_DISK, tmp_path], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["bytes"] == 800_000_000
+    assert found["more"] < 300_000_000
