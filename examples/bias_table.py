@@ -1,145 +1,117 @@
-"""The tables of docs/choosing.md: bias against step size and batch size, error at equal gradients, every sampler.
+"""The tables of docs/choosing.md: the bias of each linear sampler by step size and batch size, exact, without sampling.
 
-Linear regression with known noise, whose posterior is Gaussian and known. Run it with
-
-    python examples/bias_table.py
-
-A few minutes on two cores; it prints Markdown.
+Linear regression, where a step is z' = F z + K g(L z) + noise with g = H_b z − c_b of a random batch b, so that the
+covariance at rest solves a linear equation. Run it with `python examples/bias_table.py`; it takes a second.
 """
 
-import jax.numpy as jnp
 import numpy as np
 
 import lsmcmc as ls
 
 N, D = 200, 5
-BATCHES = (5, 20, N)
-FRACTIONS = (1 / 64, 1 / 16, 1 / 4)  # of the step size from which on a chain of full gradients explodes
-PASSES = 1_000  # over the data, in gradients of single rows, that each chain may spend
-CHAINS = {5: 128, 20: 512, N: 2_048}
-MOST_DRAWS = 2_000
-TEST_EVERY = 5
+BATCHES, FRACTIONS = (5, 20, N), (1 / 64, 1 / 16, 1 / 4)
 
-
-def model():
-    """The posterior, its mean and its covariance: correlated columns, curvatures from 100 to 1,000."""
-    rng = np.random.default_rng(0)
-    turned, _ = np.linalg.qr(rng.normal(size=(D, D)))
-    X, _ = np.linalg.qr(rng.normal(size=(N, D)))
-    X = X @ np.diag(np.sqrt(np.geomspace(100, 1_000, D))) @ turned
-    y = X @ rng.normal(size=D) + rng.normal(size=N)
-    C = np.linalg.inv(X.T @ X)
-
-    def log_likelihood(x, batch):
-        X, y = batch
-        return -0.5 * (y - X @ x) ** 2
-
-    data = X.astype(np.float32), y.astype(np.float32)
-    return ls.Posterior(log_likelihood, lambda x: 0.0 * x.sum(), data), C @ X.T @ y, C, X, y
-
-
-POSTERIOR, MEAN, C, X, Y = model()
-H = np.linalg.inv(C)
+rng = np.random.default_rng(0)
+turned, _ = np.linalg.qr(rng.normal(size=(D, D)))
+X, _ = np.linalg.qr(rng.normal(size=(N, D)))
+X = X @ np.diag(np.sqrt(np.geomspace(100, 1_000, D))) @ turned
+y = X @ rng.normal(size=D) + rng.normal(size=N)
+H = X.T @ X
+E = y - X @ np.linalg.solve(H, X.T @ y)
 CURVATURES, DIRECTIONS = np.linalg.eigh(H)
-FIRST, LAST = CURVATURES[[0, -1]]
-FRICTION = 2 * np.sqrt(FIRST)  # critical for the slowest direction
+FRICTION = 2 * np.sqrt(CURVATURES[0])
+EYE, Z = np.eye(D), np.zeros((D, D))
 
 
-def psgld_limit(batch_size):
-    """2/λmax(G H), G from the mean square of a coordinate of the gradient at rest."""
-    rows = X * (Y - X @ MEAN)[:, None]
-    square = np.diag(H) + (N**2 / batch_size * np.diag(rows.T @ rows / N) if batch_size < N else 0)
-    G = N / np.sqrt(square)
-    return 2 / np.linalg.eigvals(G[:, None] * H).real.max()
+def overdamped(h, G):
+    """X' = x − hGg + √(2h) Bε."""
+    return EYE, -h * G, EYE, 2 * h * G
 
 
-LIMIT, SMOOTHED = 2 / LAST, ls.theory.stability_limit(H, sigma=1.0)
-MOMENTUM = 2 / np.sqrt(LAST)
+def kicked(h, before, damping, after, spread):
+    """Drift by `before`, r' = damping·r − h·(kick) + noise, drift by `after`: all of z = (x, r)."""
+    first = np.block([[EYE, before * EYE], [Z, EYE]])
+    last = np.block([[EYE, after * EYE], [Z, EYE]])
+    kick, scale = spread[1], spread[0]
+    return (
+        last @ np.block([[EYE, Z], [Z, damping * EYE]]) @ first,
+        last @ np.vstack([Z, -kick * EYE]),
+        np.hstack([EYE, before * EYE]),
+        last @ np.block([[Z, Z], [Z, scale * EYE]]) @ last.T,
+    )
+
+
+def baoa(h):
+    """Kick, half a drift, friction and noise exactly, half a drift."""
+    c, half = np.exp(-FRICTION * h), np.block([[EYE, h / 2 * EYE], [Z, EYE]])
+    rest = half @ np.block([[EYE, Z], [Z, c * EYE]]) @ half
+    noise = half @ np.block([[Z, Z], [Z, (1 - c**2) * EYE]]) @ half.T
+    return rest, rest @ np.vstack([Z, -h * EYE]), np.hstack([EYE, Z]), noise
+
+
+def symmetric(h):
+    """Half a drift, half the friction, the kick, half the friction, half a drift."""
+    c = np.exp(-FRICTION * h / 2)
+    return kicked(h, h / 2, c**2, h / 2, (c**2 * 2 * h * FRICTION, c * h))
+
+
+SMOOTH = np.linalg.inv(ls.theory.laplacian_matrix(D, 1.0))
+LIMIT, MOMENTUM = 2 / CURVATURES[-1], 2 / np.sqrt(CURVATURES[-1])
 SAMPLERS = {
-    "`sgld` (`lmc`)": lambda f, size: ls.sgld(f * LIMIT),
-    "`ls_sgld`, σ = 1": lambda f, size: ls.ls_sgld(f * SMOOTHED, sigma=1.0),
-    "`psgld`": lambda f, size: ls.psgld(f * psgld_limit(size)),
-    "`sghmc`": lambda f, size: ls.sghmc(f * MOMENTUM, friction=FRICTION),
-    "`sghmc`, symmetric": lambda f, size: ls.sghmc(f * MOMENTUM, friction=FRICTION, integrator="symmetric"),
-    "`baoab`": lambda f, size: ls.baoab(f * MOMENTUM, friction=FRICTION),
-    "`umcmc`": lambda f, size: ls.umcmc(f * MOMENTUM, friction=FRICTION),
-    "`sgnht`": lambda f, size: ls.sgnht(f * MOMENTUM, friction=FRICTION),
-    "`amagold`": lambda f, size: ls.amagold(f * MOMENTUM, friction=FRICTION, num_steps=TEST_EVERY),
-}
-EXACT = {
-    "`mala`": lambda f: ls.mala(f * LIMIT),
-    "`hmc`, 5 steps": lambda f: ls.hmc(f * MOMENTUM, 5),
+    "`sgld`": lambda f: overdamped(f * LIMIT, EYE),
+    "`ls_sgld`, σ = 1": lambda f: overdamped(f * ls.theory.stability_limit(H, sigma=1.0), SMOOTH),
+    "`sghmc`": lambda f: kicked(
+        f * MOMENTUM, 0.0, 1 - f * MOMENTUM * FRICTION, f * MOMENTUM, (2 * f * MOMENTUM * FRICTION, f * MOMENTUM)
+    ),
+    "`sghmc`, symmetric": lambda f: symmetric(f * MOMENTUM),
+    "`baoab`": lambda f: baoa(f * MOMENTUM),
 }
 
 
-def starts(chains):
-    """Independent draws of the posterior itself."""
-    rng = np.random.default_rng(1)
-    return jnp.asarray(MEAN + rng.normal(size=(chains, D)) @ np.linalg.cholesky(C).T, float)
+def second_moment(C, size):
+    """E[H_b C H_b] over batches drawn with replacement."""
+    if size == N:
+        return H @ C @ H
+    return N / size * (X.T * np.einsum("ij,jk,ik->i", X, C, X)) @ X + (1 - 1 / size) * H @ C @ H
 
 
-def variances(draws):
-    """Of each chain, about the known mean, along the principal directions, over the exact ones."""
-    return np.mean(((draws - MEAN) @ DIRECTIONS) ** 2, axis=1) * CURVATURES
+def at_rest(step, size):
+    """The covariance of x at rest, or None, and 1 − ρ of the mean step."""
+    F, K, L, Q = step
+    S = np.zeros((D, D)) if size == N else N / size * (X.T * E**2) @ X
+
+    def after(C):
+        cross = F @ C @ L.T @ H @ K.T
+        return F @ C @ F.T + cross + cross.T + K @ second_moment(L @ C @ L.T, size) @ K.T
+
+    d = len(F)
+    basis = np.eye(d * d).reshape(-1, d, d)
+    operator = np.stack([after((e + e.T) / 2).ravel() for e in basis], axis=1)
+    gap = 1 - np.abs(np.linalg.eigvals(F + K @ H @ L)).max()
+    if np.abs(np.linalg.eigvals(operator)).max() >= 1:
+        return None, gap
+    rest = np.linalg.solve(np.eye(d * d) - operator, (K @ S @ K.T + Q).ravel())
+    return rest.reshape(d, d)[:D, :D], gap
 
 
-def measure(sampler, cost, batch_size=None):
-    """Bias of the variance in the worst direction, and the rms error of one chain after PASSES passes, in percent."""
-    steps = round(PASSES * N / cost)
-    draws = min(MOST_DRAWS, steps)
-    size = N if batch_size is None else batch_size
-    options = {"num_draws": draws, "thin": steps // draws, "burn_in": steps // 2, "init": starts(CHAINS[size])}
-    gradient = None if batch_size is None else ls.FullBatch() if batch_size == N else ls.Minibatch(batch_size)
-    try:
-        run = ls.sample(sampler, POSTERIOR, gradient=gradient, **options)
-    except ls.DivergenceError:
-        return None
-    return errors(run.draws)
+def cells(name, size, f):
+    """Bias of the variance in the worst direction, in percent, and passes over the data for a draw that is new."""
+    C, gap = at_rest(SAMPLERS[name](f), size)
+    if C is None:
+        return "—", "—"
+    ratio = np.diag(DIRECTIONS.T @ C @ DIRECTIONS) * CURVATURES - 1
+    worst = 100 * ratio[np.argmax(np.abs(ratio))]
+    return f"{worst:+.1f}" if abs(worst) < 10 else f"{worst:+.0f}", _plain(2 / gap * size / N)
 
 
-def errors(draws):
-    """Both, in percent: the first signed."""
-    found = variances(np.asarray(draws, np.float64))
-    bias = found.mean(0) - 1
-    return 100 * bias[np.argmax(np.abs(bias))], 100 * np.sqrt(np.mean((found - 1) ** 2))
+def _plain(number):
+    return f"{number:.0f}" if number >= 10 else f"{number:.1f}"
 
 
-def nuts():
-    """The draws that PASSES gradients on all data pay for, after a warm-up."""
-    run = ls.sample(ls.nuts(), POSTERIOR, num_draws=600, burn_in=300, init=starts(256))
-    paid = np.cumsum(run.statistics["n_steps"], axis=1) <= PASSES
-    assert not paid[:, -1].any()
-    found = np.stack([variances(chain[None, mask])[0] for chain, mask in zip(run.draws, paid, strict=True)])
-    bias = found.mean(0) - 1
-    return 100 * bias[np.argmax(np.abs(bias))], 100 * np.sqrt(np.mean((found - 1) ** 2)), paid.sum(1).mean()
-
-
-def cell(result, which, form):
-    """A number, or a dash for a chain that explodes."""
-    return "—" if result is None or not abs(result[which]) < 1e4 else form.format(result[which])
-
-
-def main():
-    """Both tables."""
-    table = {}
-    for name, form in SAMPLERS.items():
-        for size in BATCHES:
-            cost = size + N / TEST_EVERY if "amagold" in name else size
-            for f in FRACTIONS:
-                table[name, size, f] = measure(form(f, size), cost, size)
-    for name, form in EXACT.items():
-        for f in FRACTIONS:
-            table[name, N, f] = measure(form(f), 5 * N if "hmc" in name else N)
-    turn = nuts()
-    columns = [(size, f) for size in BATCHES for f in FRACTIONS]
-    head = " | ".join(f"B = {size}, 1/{round(1 / f)}" for size, f in columns)
-    for which, form in ((0, "{:+.0f}"), (1, "{:.0f}")):
-        print(f"\n| | {head} |\n|---|{'---|' * len(columns)}")
-        for name in (*SAMPLERS, *EXACT):
-            print(f"| {name} | " + " | ".join(cell(table.get((name, *c)), which, form) for c in columns) + " |")
-        print("| `nuts` | " + " | ".join([""] * (len(columns) - 1) + [form.format(turn[which])]) + " |")
-    print(f"\nNUTS: {turn[2]:.0f} draws from {PASSES} gradients.")
-
-
-if __name__ == "__main__":
-    main()
+columns = [(size, f) for size in BATCHES for f in FRACTIONS]
+for which in range(2):
+    print("| | " + " | ".join(f"B = {size}, 1/{round(1 / f)}" for size, f in columns) + " |")
+    print("|---|" + "---|" * len(columns))
+    for name in SAMPLERS:
+        print(f"| {name} | " + " | ".join(cells(name, size, f)[which] for size, f in columns) + " |")
+    print()
