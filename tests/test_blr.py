@@ -1,4 +1,4 @@
-"""Figure 4 and Table 3: closed forms against enumeration and autodiff, verdicts that follow the numbers, small runs."""
+"""Table 3: closed forms against enumeration and autodiff, verdicts that follow the numbers, small runs."""
 
 from dataclasses import replace
 from itertools import combinations

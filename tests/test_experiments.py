@@ -295,6 +295,8 @@ def test_checks_of_the_library_are_not_counted_as_claims_of_the_paper(tmp_path):
     paper, own = claims.split("<h3>Checks of this library</h3>")
     assert "the law is exact" not in paper
     assert "the law is exact" in own
+    assert own.count("✓ passed") == own.count("✗ failed") == 1
+    assert "reproduced" not in own.split("</table>")[0]
 
 
 # Parts of a long experiment

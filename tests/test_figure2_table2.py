@@ -1,5 +1,7 @@
 """Figure 2 and Table 2: the chains behind them, the grid search, verdicts that follow from numbers, resuming."""
 
+import threading
+from concurrent.futures import CancelledError
 from dataclasses import replace
 
 import jax
@@ -61,6 +63,37 @@ def test_a_walk_holds_iterates_of_one_long_run(small):
     for i, stop in enumerate((200, 500)):
         np.testing.assert_array_equal(walk["windows"][i], draws[:, stop - 100 : stop][:, 1::2])
         np.testing.assert_array_equal(walk["first"][i], draws[0, stop - 100 : stop])
+
+
+def test_the_pieces_that_a_walk_is_made_in_change_nothing(small, monkeypatch):
+    whole = mixture_chains.walk("density", "SGLD", 0.3, 2, (400,), 0)
+    mixture_chains.walk.cache_clear()
+    monkeypatch.setattr(mixture_chains, "_PIECE", 70)
+    for name, values in mixture_chains.walk("density", "SGLD", 0.3, 2, (400,), 0).items():
+        np.testing.assert_array_equal(values, whole[name])
+
+
+def test_after_an_interrupt_the_chains_that_run_end_at_their_next_piece(small):
+    begun, ended = threading.Event(), []
+
+    def endless():
+        begun.set()
+        start = mixture_chains.at_zero(2, mixture_chains.key(0, 1))
+        try:
+            while True:
+                mixture_chains.advance("density", "SGLD", 0.3, 0, start, 10, 1)
+        except CancelledError:
+            ended.append(True)
+            raise
+
+    def interrupted():
+        begun.wait(timeout=20)  # not for ever, on a machine with one core
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mixture_chains.in_threads([interrupted, endless], "test")
+    assert ended == [True] * begun.is_set()
+    assert mixture_chains.in_threads([lambda: 1, lambda: 2], "test") == [1, 2]
 
 
 def test_samplers_share_start_batches_and_noise_by_chain(small, monkeypatch):
@@ -253,6 +286,14 @@ def test_a_row_is_inconsistent_if_no_step_gives_its_smallest_and_its_largest_num
     assert "all 12 pilot chains at these 2 steps" in rows[0].note
 
 
+def test_a_number_that_only_a_lower_floor_could_give_is_undecided():
+    levels = {"SGLD": 0.36, "pSGLD": 0.5, "LS-SGLD": 0.418, "LS-pSGLD": 0.5}
+    claims = table2_claims.claims(cells(levels), laws(0.5, 1.0), pilots(), scale())
+    claim = next(claim for claim in claims if claim.claim == "W₂ of SGLD at 9E5 (best step)")
+    assert claim.verdict == Verdict.NOT_REPRODUCED
+    assert claim.note.startswith("Below, but by no more than the floor of 1,000 points, where the paper has 10 K: und")
+
+
 def test_a_row_is_not_inconsistent_where_one_step_gives_both():
     """Negative control of the test above."""
     search = pilots()["SGLD"]
@@ -276,7 +317,7 @@ def test_a_printed_number_is_judged_by_what_one_chain_may_score():
     assert claim.note == "Above. In one mode: 25 % of the chains."
     assert claim.interval[0] < claim.measured < claim.interval[1]
     below = numbers["W₂ of SGLD at 9E5 (best step)"].note
-    assert below.startswith("Below, but 1,000 points score higher than the paper's 10 K.")
+    assert below.startswith("Below. In")  # by more than the floor of 0.3
 
 
 @pytest.mark.parametrize(("level", "verdict"), [(0.3, Verdict.REPRODUCED), (0.9, Verdict.NOT_REPRODUCED)])
@@ -321,6 +362,16 @@ def test_a_trapped_reference_is_noticed():
     )
     assert good.verdict == Verdict.REPRODUCED
     assert bad.verdict == Verdict.NOT_REPRODUCED
+
+
+def test_the_kernel_density_has_x_along_its_columns_and_sums_to_one():
+    points = np.random.default_rng(0).normal([2.0, -1.0], 0.5, (500, 2)).astype(np.float32)
+    axis = np.linspace(-6, 6, 61)
+    density = figure2.kernel_density(points, axis)
+    row, column = np.unravel_index(density.argmax(), density.shape)
+    assert abs(axis[column] - 2) < 0.5
+    assert abs(axis[row] + 1) < 0.5
+    assert density.sum() * 0.2**2 == pytest.approx(1, abs=0.01)
 
 
 # The whole experiments

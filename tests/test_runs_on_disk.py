@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
@@ -460,9 +461,9 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-9])
 
 
-def flip(path):
+def flip(path, place=None):
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
+    content[len(content) // 2 if place is None else place] ^= 4
     path.write_bytes(bytes(content))
 
 
@@ -479,6 +480,59 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before_and_says_so(stopped, tea
     with pytest.warns(ls.RunWarning, match=rf"{second.name} is torn.* Took the one before, {first.name}"):
         assert same(run(path, 12), run(num_draws=12))
     assert same(ls.load(path), run(num_draws=12))
+
+
+def why_refused(make, whole):
+    """Nothing, when the draws that come are right."""
+    try:
+        draws = make().draws
+    except ValueError as error:
+        return str(error)
+    assert equal(draws, jax.tree.map(lambda leaf: leaf[:, : len(draws["b"][0])], whole.draws))
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lsmcmc.RunWarning")
+def test_whichever_file_is_torn_a_run_is_right_or_refused(stopped, tmp_path):
+    """Every file there is, in four ways each; numbers that are changed in `run.json` are other settings."""
+    path, *_ = stopped
+    whole, rng, torn = run(num_draws=12), np.random.default_rng(0), tmp_path / "torn"
+    for file in sorted(found.relative_to(path) for found in path.rglob("*") if found.is_file()):
+        for tear in (truncate, empty, Path.unlink, lambda name: flip(name, rng.integers(name.stat().st_size))):
+            shutil.copytree(path, torn)
+            tear(torn / file)
+            for why in (why_refused(lambda: ls.load(torn), whole), why_refused(lambda: run(torn, 12), whole)):
+                assert not why or (file.name == "run.json" and ("of other settings" in why or "in format" in why))
+            shutil.rmtree(torn)
+
+
+@pytest.mark.parametrize("tear", [truncate, empty, lambda path: path.unlink()])
+def test_a_torn_record_is_taken_from_the_checkpoint(stopped, tear):
+    path, *_ = stopped
+    before = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    tear(path / "run.json")
+    with pytest.warns(ls.RunWarning, match=r"run\.json is .*\. Took what the last checkpoint says of it"):
+        assert same(ls.load(path), run(num_draws=12))
+    with (
+        pytest.warns(ls.RunWarning, match=r"run\.json is"),
+        pytest.raises(ValueError, match=r"seed: 3 in the folder, 4 now"),
+    ):
+        run(path, 12, seed=4)
+    with pytest.warns(ls.RunWarning, match=r"run\.json is"):
+        assert same(run(path, 13), run(num_draws=13))
+    after = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    assert after["settings"] == before["settings"]
+    assert len(after["sessions"]) == 3
+
+
+def test_without_a_record_and_a_checkpoint_the_run_is_refused(stopped):
+    path, first, second = stopped
+    for torn in (first, second, path / "run.json"):
+        truncate(torn)
+    for call in (lambda: run(path, 12), lambda: ls.load(path)):
+        with pytest.raises(ValueError, match=r"run\.json is torn .* no whole checkpoint is there to say what was run"):
+            call()
 
 
 def test_without_a_whole_checkpoint_the_run_starts_again(stopped):

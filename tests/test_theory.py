@@ -248,6 +248,8 @@ def test_theorem_1_is_no_bound_where_the_target_is_high_at_its_start():
     assert exact > 1.5 * bound.total
 
 
-def test_a_negative_time_is_refused():
+def test_a_negative_time_and_a_flat_target_are_refused():
     with pytest.raises(ValueError, match="time"):
         ls.theory.diffusion_law(np.eye(2), -1.0, np.zeros(2))
+    with pytest.raises(ValueError, match="positive definite, its smallest eigenvalue is 0"):
+        ls.theory.diffusion_law(np.diag([1.0, 0.0]), 1.0, np.zeros(2))

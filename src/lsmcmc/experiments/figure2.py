@@ -85,7 +85,8 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
             "A panel shows all iterates of one chain up to that number, as the text says. What is measured is W₂ of "
             f"{size.points:,} of them, evenly spaced, against as many draws of the reference. “Matches well” is read "
             f"as: on average within a factor {ALIKE:g} of the floor, which is what two independent references are "
-            "apart. A large discrepancy is more than that.",
+            "apart. A large discrepancy is more than that. More points have a lower floor, so this is stricter in "
+            "--full.",
             f"Floor: {floor.mean():.3g} over {len(floor)} pairs. One chain is drawn; the numbers are over all chains.",
         ],
         f"95 % intervals by Student's t over {size.chains} independent chains of each sampler; chains of one number "
@@ -209,17 +210,19 @@ def _plot(found: list[Found], setting: Setting, seed: int) -> Any:
     figure = Figure(figsize=(2.4 * (1 + len(own[0].stops)), 8.2), layout="constrained")
     axes = figure.subplots(len(own), 1 + len(own[0].stops), sharex=True, sharey=True, squeeze=False)
     reference = mixture.reference("density", seed).points()
+    axis = np.linspace(-6, 6, _SIDE)
+    expected = kernel_density(reference[:: len(reference) // _SEEN], axis)
     for row, one in zip(axes, own, strict=True):
         for panel, stop in zip(row, one.stops, strict=False):
-            _panel(panel, one.seen(stop), seed, f"{one.sampler}, {chains.short(stop)}, η = {one.eta:g}")
-        _panel(row[-1], reference[:: len(reference) // _SEEN], seed, "reference")
+            title = f"{one.sampler}, {chains.short(stop)}, η = {one.eta:g}"
+            _panel(panel, axis, kernel_density(one.seen(stop), axis), seed, title)
+        _panel(row[-1], axis, expected, seed, "reference")
     figure.suptitle(f"{setting.label}. Shades: iterates of one chain; lines: the target", fontsize=9)
     return figure
 
 
-def _panel(panel: Any, points: NDArray[np.float32], seed: int, title: str) -> None:
-    axis = np.linspace(-6, 6, _SIDE)
-    panel.contourf(axis, axis, kernel_density(points, axis), levels=12, cmap="Blues")
+def _panel(panel: Any, axis: NDArray[np.float64], density: NDArray[np.float64], seed: int, title: str) -> None:
+    panel.contourf(axis, axis, density, levels=12, cmap="Blues")
     target = mixture.quadrature("density", seed)
     side = int(np.sqrt(len(target.weights)))
     lines = target.grid[:side, 1]

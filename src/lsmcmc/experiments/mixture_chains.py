@@ -1,8 +1,9 @@
 """Chains on the mixture of §4.1.2 for Figure 2 and Table 2: long ones, the law of x_K, and how far each is off."""
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -23,7 +24,9 @@ HELD = 2_000  # of a window
 SMALL = 0.001  # a step at which chains are trapped
 IN_ONE_MODE = 0.01  # a window with less than this share on one side
 
+_PIECE = 50_000  # steps between two looks at whether to stop
 _Outcome = TypeVar("_Outcome")
+_stopping = threading.Event()  # an interrupt or an error ended `in_threads`
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Size:
 
 
 FULL = Size(32, 2_000, 24, 100_000, 1_000, True, 20, 1_000, (10, 30, 100, 300, 1_000, 3_000), True)
-SHORT = Size(20, 1_000, 12, 20_000, 500, False, 5, 1_000, (10, 30, 100, 300), False)
+SHORT = Size(20, 1_000, 12, 20_000, 500, False, 10, 1_000, (10, 30, 100, 300), False)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ def key(seed: int, *parts: int) -> Any:
 
 def advance(reading: str, sampler: str, eta: float, seed: int, start: dict[str, Any], gap: int, thin: int) -> ls.Run:
     """`gap` steps on, every `thin`-th iterate held; subsets of 10 rows without replacement, as in Algorithm 1."""
+    if _stopping.is_set():
+        raise CancelledError
     return ls.sample(
         mixture.SAMPLERS[sampler](eta),
         mixture.posterior(reading, seed),
@@ -118,7 +123,7 @@ def walk(reading: str, sampler: str, eta: float, chains: int, stops: tuple[int, 
     start, done = at_zero(chains, key(seed, 1)), 0
     trail, windows, first = [], [], []
     for stop in stops:
-        for gap, thin in ((stop - WINDOW - done, TRAIL), (WINDOW, 1)):
+        for gap, thin in (*_pieces(stop - WINDOW - done), (WINDOW, 1)):
             run = advance(reading, sampler, eta, seed, start, gap, thin)
             start = {"state": run.state}
             trail.append(run.draws[:, TRAIL // thin - 1 :: TRAIL // thin])
@@ -126,6 +131,10 @@ def walk(reading: str, sampler: str, eta: float, chains: int, stops: tuple[int, 
         first.append(run.draws[0].copy())
         done = stop
     return {"trail": np.concatenate(trail, axis=1), "windows": np.stack(windows), "first": np.stack(first)}
+
+
+def _pieces(gap: int) -> list[tuple[int, int]]:
+    return [(min(_PIECE, gap - done), TRAIL) for done in range(0, gap, _PIECE)]
 
 
 def law(sampler: str, eta: float, size: Size, batch: int, seed: int) -> NDArray[np.float32]:
@@ -184,6 +193,10 @@ def in_threads(tasks: Sequence[Callable[[], _Outcome]], label: str) -> list[_Out
             for future in running:
                 found.append(future.result())
                 bar.advance(1)
+        except BaseException:
+            _stopping.set()  # those that run end soon, the others do not begin
+            raise
         finally:
-            pool.shutdown(cancel_futures=True)  # after an interrupt or an error the others do not begin
+            pool.shutdown(cancel_futures=True)
+            _stopping.clear()
     return found

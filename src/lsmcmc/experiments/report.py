@@ -140,7 +140,10 @@ def _how_to_read() -> str:
 def _section(record: dict[str, Any], folder: Path) -> str:
     name, title = escape(record["name"]), escape(record["title"])
     remarks = "".join(f"<li>{escape(remark)}</li>" for remark in record["remarks"])
-    figures = "".join(_figure(folder / f"{figure}.svg", f"{record['title']}: {figure}") for figure in record["figures"])
+    figures = "".join(
+        _figure(folder / f"{figure}.svg", f"{record['title']}: {figure.replace('-', ' ')}")
+        for figure in record["figures"]
+    )
     tables = "".join(
         _details(f"Table: {table} ({record['name']}/{table}.csv)", _rows(rows))
         for table, rows in record["tables"].items()
@@ -154,7 +157,7 @@ def _section(record: dict[str, Any], folder: Path) -> str:
 <h3>Claims</h3>
 <p class="note">Intervals: {escape(record["intervals"])}</p>
 {_claims(_of_the_paper(record))}
-{f"<h3>Checks of this library</h3>{_claims(_checks(record))}" if _checks(record) else ""}
+{_own(_checks(record))}
 {figures}
 {tables}
 {_details("Settings and versions", _table(["setting", "value"], [[escape(k), _cell(v)] for k, v in settings.items()]))}
@@ -170,18 +173,26 @@ def _shortened(record: dict[str, Any]) -> str:
 
 
 def _claims(claims: list[dict[str, Any]]) -> str:
-    rows = [
-        [
-            escape(claim["claim"]),
-            escape(claim["paper"]),
-            escape(number(claim["measured"])),
-            escape(_interval(claim)),
-            _verdict(Verdict(claim["verdict"])),
-            escape(claim["note"]),
-        ]
-        for claim in claims
-    ]
+    rows = [_row(claim, escape(claim["paper"]), _verdict(Verdict(claim["verdict"]))) for claim in claims]
     return _table(["claim", "paper", "measured", "interval", "verdict", "remark"], rows, "claims")
+
+
+def _own(checks: list[dict[str, Any]]) -> str:
+    """The checks, with the outcome in words of their own: the paper has no part in them."""
+    if not checks:
+        return ""
+    rows = []
+    for check in checks:
+        passed = check["verdict"] == Verdict.REPRODUCED
+        style, outcome = ("yes", "✓ passed") if passed else ("no", "✗ failed")
+        rows.append(_row(check, "–", f'<span class="{style}">{outcome}</span>'))
+    heads = ["check", "paper", "measured", "interval", "outcome", "remark"]
+    return f"<h3>Checks of this library</h3>\n{_table(heads, rows, 'claims')}"
+
+
+def _row(claim: dict[str, Any], paper: str, verdict: str) -> list[str]:
+    measured = escape(number(claim["measured"])), escape(_interval(claim))
+    return [escape(claim["claim"]), paper, *measured, verdict, escape(claim["note"])]
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -63,9 +63,10 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
         [*readings(steps, size), *_remarks(size, scale)],
         f"Of a printed number: the middle 95 % of {size.chains} independent chains, into which one chain such as the "
         f"paper's falls, each by {size.points:,} evenly spaced of its last 10 K iterates and as many draws of the "
-        "reference; the measured number is their mean. Of a comparison: the ratio of geometric means with its 95 % "
-        "interval by Student's t, paired by chain (the samplers share start, batches and noise). Of the law of x_K: "
-        f"over {size.batches} independent batches of {size.batch_chains:,} chains, paired by batch.",
+        "reference; the measured number is their mean. Of a row of them: all pilot chains. Of a comparison: the ratio "
+        "of geometric means with its 95 % interval by Student's t, paired by chain (the samplers share start, batches "
+        f"and noise). Of the law of x_K: over {size.batches} independent batches of {size.batch_chains:,} chains, "
+        "paired by batch.",
     )
 
 

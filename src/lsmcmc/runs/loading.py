@@ -38,7 +38,7 @@ def load(path: Any) -> Run:
     (1, 10, 3)
     """
     folder = Path(path)
-    if not (folder / record.NAME).exists():
+    if not (folder / record.NAME).exists() and not checkpoint.names(folder / "checkpoints"):
         raise FileNotFoundError(f"there is no run in {folder}: it has no {record.NAME}.")
     record.read(folder)  # refuses a newer format
     search = moment.newest(folder)

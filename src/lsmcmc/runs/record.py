@@ -1,10 +1,12 @@
 """`run.json`: what was run, by which versions, on what machine and when, to be read by people."""
 
+import contextlib
 import json
 import os
 import platform
 import socket
 import subprocess
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ import jax
 import jaxlib.version
 import numpy as np
 
-from lsmcmc.runs import files
+from lsmcmc.runs import checkpoint, files
 
 NAME = "run.json"
 FORMAT = 1
+_NEEDED = {"format", "lsmcmc", "status", "num_draws_asked", "settings", "sessions"}
 _OURS = {NAME, "lock", "checkpoints", "draws.zarr", "fixed.arrays"}
 
 
@@ -25,28 +28,61 @@ class RunWarning(UserWarning):
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """The record of a folder, None where no run has begun. Refuses a newer format, and folders of something else."""
-    try:
-        record = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        written, version = record["format"], record["lsmcmc"]
-    except FileNotFoundError:
-        strangers = sorted({path.name for path in folder.iterdir() if not path.name.startswith(".")} - _OURS)
-        if strangers:
+    """The record of a folder, None where no run has begun. Refuses a newer format, and folders of something else.
+
+    Checkpoints hold it too, so one that is torn or missing is taken from there.
+    """
+    record, wrong = _read(folder / NAME)
+    if wrong is not None:
+        record = _from_checkpoint(folder)
+        if record is not None:
+            warnings.warn(
+                f"{folder / NAME} {wrong}. Took what the last checkpoint says of it.", RunWarning, stacklevel=5
+            )
+        elif (folder / NAME).exists():
             raise ValueError(
-                f"{folder} has {strangers[0]} in it and no run of lsmcmc. Write a path= of its own for each run."
-            ) from None
-        return None
-    except (ValueError, KeyError, TypeError) as error:
+                f"{folder / NAME} {wrong}, and no whole checkpoint is there to say what was run. Write another path=."
+            )
+        else:
+            _refuse_strangers(folder)
+            return None
+    assert record is not None
+    if record["format"] > FORMAT:
+        version = record.get("lsmcmc", "of a later version")
         raise ValueError(
-            f"{folder / NAME} is torn ({error}), so what was run there is not known. Put a copy of it back, or "
-            f"write another path=. The draws are whole: xarray.open_zarr({str(folder / 'draws.zarr/posterior')!r})."
-        ) from error
-    if written > FORMAT:
-        raise ValueError(
-            f"{folder} was written by lsmcmc {version} in format {written}, and this version reads formats up to "
-            f"{FORMAT}. Install lsmcmc {version} or later, or write another path=."
+            f"{folder} was written by lsmcmc {version} in format {record['format']}, and this version reads formats up "
+            f"to {FORMAT}. Install lsmcmc {version} or later, or write another path=."
         )
-    return dict(record)
+    return record
+
+
+def _read(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """What is in the file, or what is wrong with it."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, "is missing"
+    except ValueError as error:
+        return None, f"is torn ({error})"
+    known = isinstance(record, dict) and isinstance(record.get("format"), int)
+    if not known or (record["format"] <= FORMAT and not {*record} >= _NEEDED):
+        return None, "is torn (parts of it are missing)"
+    return record, None
+
+
+def _from_checkpoint(folder: Path) -> dict[str, Any] | None:
+    for path in reversed(checkpoint.names(folder / "checkpoints")):
+        with contextlib.suppress(checkpoint.Torn, FileNotFoundError):
+            return dict(checkpoint.read(path).small["record"])
+    return None
+
+
+def _refuse_strangers(folder: Path) -> None:
+    strangers = sorted({path.name for path in folder.iterdir() if not path.name.startswith(".")} - _OURS)
+    if strangers:
+        raise ValueError(
+            f"{folder} has {strangers[0]} in it and no run of lsmcmc. Write a path= of its own for each run."
+        )
 
 
 def write(folder: Path, record: dict[str, Any], durable: bool) -> None:

@@ -19,8 +19,8 @@ from lsmcmc.runs import checkpoint, identity, lock, moment, record, stops, struc
 from lsmcmc.runs.record import RunWarning
 from lsmcmc.runs.store import Store
 
-_SHARE = 0.025  # of the time, at most, goes into saving
-_EVERY = 1.0, 10.0  # seconds of work between two saves, at least and at most
+_SHARE = 0.005  # of the time goes into saving, and some more into what the system does to write it
+_EVERY = 1.0, 10.0  # seconds of work before the first save, and between two at most
 _FULL = errno.ENOSPC, errno.EDQUOT
 _MOST_WAITING = 2**26  # bytes of draws that are not saved
 
@@ -68,7 +68,7 @@ class _Saved(InMemory):
         self.recording = Recording(job.target, job.keep, self.store, self.chains, cut.thin, start[0])
         self.sums, self.start = job.keep.no_sums(start[0].sampler.position), start
         self.record = record.begun(before, settings, cut.num_draws)
-        self.saved, self.due = 0, 0.0
+        self.saved, self.due, self.wait = 0, 0.0, _EVERY[0]
 
     def sample(self, progress: bool | None) -> Run:
         """From where it is to its end."""
@@ -128,7 +128,7 @@ class _Saved(InMemory):
         if self.store is not None:
             zarrays.prepare(self.store.path, self.chains)
         self._write_record("running")
-        self.due = time.monotonic() + _EVERY[0]
+        self.due = time.monotonic() + self.wait
 
     def called(self, chains: Chains) -> None:
         """Saves when it is time; draws alone when there are many."""
@@ -169,8 +169,9 @@ class _Saved(InMemory):
             if self.store is not None:
                 self.store.show(number, durable=status != "running")
             self._write_record(status)
-        lasted = time.monotonic() - began
-        self.due = time.monotonic() + float(np.clip(lasted / _SHARE, *_EVERY))
+        ended = time.monotonic()
+        self.wait = float(np.clip((ended - began) / _SHARE, _EVERY[0], min(2 * self.wait, _EVERY[1])))
+        self.due = ended + self.wait
 
     @contextlib.contextmanager
     def _saying_what_failed(self) -> Iterator[None]:
@@ -182,7 +183,8 @@ class _Saved(InMemory):
     def _described(self) -> dict[str, Any]:
         """What `ls.load` needs to know besides."""
         moments = self.job.keep.moments
-        about = {"chains": self.chains, "thin": self.cut.thin, "kind": self.job.keep.kind}
+        kind = self.job.keep.kind
+        about: dict[str, Any] = {"record": self.record, "chains": self.chains, "thin": self.cut.thin, "kind": kind}
         if moments is not None:
             about.update(weighted=moments.weighted, rank=moments.rank)
         return about if self.store is None else {**about, **self.store.described()}

@@ -148,14 +148,14 @@ def prepare(store: Path, chains: int) -> None:
 def write_coordinate(store: Path, number: int, each: int) -> None:
     """A chunk of the draws' coordinate."""
     for group in GROUPS:
-        if not (store / group / "draw" / "c" / str(number)).exists():
-            _coordinate(store / group / "draw", number, np.arange(number * each, (number + 1) * each))
+        _coordinate(store / group / "draw", number, np.arange(number * each, (number + 1) * each))
 
 
 def _coordinate(array: Path, number: int, values: Any) -> None:
-    (array / "c").mkdir(parents=True, exist_ok=True)
-    content = values.astype("<i8").view(np.uint8)
-    files.write(array / "c" / str(number), content, files.checksum(content), durable=False)
+    path, content = array / "c" / str(number), values.astype("<i8").view(np.uint8)
+    if not path.exists() or path.stat().st_size != content.size + _CHECKSUM:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, content, files.checksum(content))
 
 
 def show(store: Path, made: list[Column], chains: int, total: int, each: int, durable: bool) -> None:

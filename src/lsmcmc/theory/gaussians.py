@@ -193,6 +193,9 @@ def diffusion_law(
     P, G = _pair(precision, sigma, preconditioner)
     for name, value in (("time", time), ("temperature", temperature)):
         _checks.hyper(name, value)
+    least = float(np.linalg.eigvalsh(P)[0])
+    if least <= 0:
+        raise ValueError(f"precision must be positive definite, its smallest eigenvalue is {least:g}.")
     flow, rest = expm(-time * G @ P), temperature * np.linalg.inv(P)
     return np.asarray(flow @ np.asarray(start, np.float64)), np.asarray(rest - flow @ rest @ flow.T)
 
