@@ -64,7 +64,7 @@ class Ahead:
     def _take(self, first: int, step: int) -> PyTree:
         (at, reading), self._next = self._next or (-1, None), None
         read = reading.result() if reading is not None and at == first else self._begin(first, step).result()
-        return jax.tree.map(jnp.asarray, read)
+        return jax.device_put(read)
 
     def _begin(self, first: int, step: int) -> "Future[PyTree]":
         """Begin to read the batches of `length` steps from `first`, without those before `step` or after the run."""

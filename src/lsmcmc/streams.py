@@ -1,6 +1,7 @@
 """Data beyond memory: rows read on the host when they are needed, checked, and handed to compiled code as data."""
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from lsmcmc import _checks, _trees
 
 _MEMORY = 2**28  # bytes
-_PIECE_BYTES = 2**23  # read by one thread at a time
+_PIECE_BYTES = 2**21  # read by one thread at a time
 NOT_READ = -1
+_ALIGNED = 64  # bytes
 _SAMPLED = 64  # rows in a fingerprint
 
 
@@ -72,7 +74,7 @@ class Stream:
     def gather(self, rows: NDArray[np.int64], pool: Executor | None = None) -> PyTree:
         """Those rows, by the threads of a pool, in the order in which they lie; zeros for those `NOT_READ`."""
         flat = rows.ravel()
-        out = jax.tree.map(lambda leaf: np.zeros((len(flat), *leaf.shape), leaf.dtype), self.like)
+        out = jax.tree.map(lambda leaf: _zeros((len(flat), *leaf.shape), leaf.dtype), self.like)
         most = max(1, _PIECE_BYTES // max(1, _trees.num_bytes(self.like)))
         order = np.argsort(flat, kind="stable")[np.count_nonzero(flat == NOT_READ) :]
         pieces = [order[start : start + most] for start in range(0, len(order), most)]
@@ -87,7 +89,7 @@ class Stream:
                 "streamed data are read on the host, so rows of them cannot be taken inside jit, vmap or grad. Call "
                 "estimator.oracle(posterior, key, position) outside, and step with that."
             )
-        return jax.tree.map(jnp.asarray, self.read(rows))
+        return jax.device_put(self.read(rows))
 
     def chunks(self, size: int) -> Iterator[PyTree]:
         """All rows in order, `size` at a time, the next ones read while these are used."""
@@ -142,6 +144,14 @@ class Stream:
         return f"Stream({self.num_examples} rows of {jax.tree.map(lambda x: f'{x.dtype}{list(x.shape)}', self.like)})"
 
 
+def _zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Where JAX wants arrays to begin, so that on a CPU it takes them as they are."""
+    num_bytes = math.prod(shape) * dtype.itemsize
+    room = np.zeros(num_bytes + _ALIGNED, np.uint8)
+    start = -room.ctypes.data % _ALIGNED
+    return room[start : start + num_bytes].view(dtype).reshape(shape)
+
+
 def _rows_like(found: PyTree, dtype: Any) -> PyTree:
     """Shapes and dtypes of a row as it will be given out: JAX's own dtypes, or those of the prefix `dtype`."""
 
@@ -192,7 +202,7 @@ def over_chunks(fn: Callable[..., Array], target: Any, arguments: PyTree) -> Ite
         raise refusal("the traced log density")
     functions = without_data(target)
     for chunk in target.data.chunks(target.chunk_size):
-        yield np.asarray(_apply(fn, functions, arguments, jax.tree.map(jnp.asarray, chunk)))
+        yield np.asarray(_apply(fn, functions, arguments, jax.device_put(chunk)))
 
 
 @eqx.filter_jit
