@@ -267,6 +267,28 @@ def test_an_error_of_a_reading_thread_has_the_draws_before(tmp_path):
     assert 0 < caught.value.run.num_draws < 2_000
 
 
+def test_a_run_on_disk_whose_source_fails_goes_on_when_it_is_back(tmp_path, in_memory):
+    class Failing(Random):
+        broken = True
+
+        def __getitem__(self, i):
+            if self.broken and len(seen) > 250:
+                raise OSError("the disk is gone")
+            seen.add(i)
+            return super().__getitem__(i)
+
+    seen, source = set(), Failing(*arrays())
+    stream = ls.data.stream(source, num_examples=N, memory=2**12)
+    with pytest.raises(OSError, match="the disk is gone") as caught:
+        draws(stream, path=tmp_path / "run", progress=False)
+    assert 0 < caught.value.run.num_draws < 40
+    source.broken = False
+    np.testing.assert_array_equal(draws(stream, path=tmp_path / "run").draws, in_memory)
+    source.y[0] *= -1
+    with pytest.raises(ValueError, match=r"data.sha256 of 64 rows: \w+ in the folder, \w+ now"):
+        draws(stream, path=tmp_path / "run")
+
+
 def test_a_divergence_is_traced_to_its_step_in_streamed_data_too(tmp_path):
     stream = streamed("npy", tmp_path, *arrays())
 
