@@ -33,15 +33,11 @@ def sample(width, num_draws):
     keep = {
         "moments": "moments",
         "last": "last",
-        "function": lambda x: {name: jnp.abs(leaf).max() for name, leaf in x.items()},
-        "covariance": ls.Moments(rank=2),
         "predictions": ls.Moments(lambda x, images: jax.nn.softmax(network(x, images)), data[0][:50]),
     }[sys.argv[1]]
     run = ls.sample(ls.ls_sgld(1e-6, sigma=1.0), posterior, start, num_draws=num_draws, batch_size=32, keep=keep)
-    values = run.mean() if isinstance(keep, ls.Moments) or keep == "moments" else run.draws
+    values = run.draws if keep == "last" else run.mean()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(values))
-    if sys.argv[1] == "covariance":
-        assert 2 <= run.covariance().rank < 4
     return sum(leaf.size for leaf in start.values())
 
 def peak():
@@ -55,9 +51,7 @@ print(json.dumps({"size": size, "copies": (peak() - before) / (4 * size)}))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("keep", "most"), [("moments", 18), ("last", 11), ("predictions", 11), ("function", 11), ("covariance", 22)]
-)
+@pytest.mark.parametrize(("keep", "most"), [("moments", 18), ("last", 11), ("predictions", 11)])
 def test_ten_million_parameters_are_sampled_in_a_few_copies_of_the_position(keep, most):
     done = subprocess.run([sys.executable, "-c", SCRIPT, keep], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])

@@ -66,8 +66,8 @@ def test_a_file_of_gigabytes_takes_the_memory_that_was_asked_for(tmp_path):
     options = [str(value) for value in (tmp_path, NUM, DIM, MEMORY)]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *options], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    allowed = 1.5 * MEMORY
+    allowed = 1.25 * MEMORY
     assert found["blocks"] < allowed
     assert found["iid"] < allowed
     assert found["all rows"] < allowed
-    assert found["held"] > 4 * DIM * 100_000 > allowed  # what is held is seen
+    assert found["held"] > 3 * DIM * 100_000 > allowed  # 400 MB that are held are seen
