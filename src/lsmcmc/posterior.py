@@ -96,7 +96,8 @@ class Posterior(eqx.Module):
 
     def potential(self, position: PyTree, batch: PyTree) -> Float[Array, ""]:
         """Û(x), the unbiased estimate of U(x) from a batch."""
-        return self.prior_potential(position) + self.data_potential(position, batch)
+        of_data = self.data_potential(position, batch)  # the likelihood is asked first, and named first where it fails
+        return self.prior_potential(position) + of_data
 
     def prior_potential(self, position: PyTree) -> Float[Array, ""]:
         """−log p(x), the part of U(x) that no estimate touches."""
