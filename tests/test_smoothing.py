@@ -14,6 +14,7 @@ import pytest
 from registry import circulant
 
 import lsmcmc as ls
+from lsmcmc import smoothing
 from lsmcmc.smoothing import Smoother
 
 SIZES = [1, 2, 3, 8, 31]
@@ -405,3 +406,17 @@ def test_wrong_solves_are_caught(name, x64):
     d, fn = WRONG_SOLVES[name]
     with pytest.raises(AssertionError):
         check_multiplies_by(fn, dense(d, 10.0), np.float32)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 100.0])
+@pytest.mark.parametrize("d", [2**15, 2**15 + 3])
+def test_long_vectors_are_smoothed_in_pieces_to_the_same_numbers(d, sigma, monkeypatch):
+    v = jax.random.normal(jax.random.key(1), (2, d))
+    smoother = Smoother(sigma)
+    stages = smoother.stages[0]
+    for transpose in (False, True):
+        in_pieces = smoothing._filter(v, smoother.sigma, stages, transpose)
+        with monkeypatch.context() as patch:
+            patch.setattr(smoothing, "_LONG", 2**30)
+            whole = jax.jit(smoothing._filter.__wrapped__, static_argnums=(2, 3))(v, smoother.sigma, stages, transpose)
+        np.testing.assert_allclose(in_pieces, whole, atol=1e-6)

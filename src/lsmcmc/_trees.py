@@ -6,23 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-_PIECE = 2**16
+from lsmcmc import _random
 
 
 def normal_like(key: Array, like: PyTree) -> PyTree:
     """One standard normal for each coordinate of `like`, in its dtypes."""
     leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves)) if len(leaves) > 1 else [key]
-    return jax.tree.unflatten(structure, [_normal(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
-
-
-def _normal(key: Array, like: Any) -> Array:
-    """Long leaves are drawn a piece at a time: the generator is slow at awkward lengths and takes memory."""
-    if like.size <= _PIECE:
-        return jax.random.normal(key, like.shape, like.dtype)
-    keys = jax.random.split(key, -(-like.size // _PIECE))
-    pieces = jax.lax.map(lambda k: jax.random.normal(k, (_PIECE,), like.dtype), keys)
-    return pieces.reshape(-1)[: like.size].reshape(like.shape)
+    keys = jax.random.split(_random.fast(key), len(leaves)) if len(leaves) > 1 else [key]
+    drawn = [_random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def add(x: PyTree, y: PyTree) -> PyTree:

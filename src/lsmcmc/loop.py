@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
-from lsmcmc import _trees
+from lsmcmc import _random, _trees
 from lsmcmc.equation import Sampler, State
 from lsmcmc.gradients import GradientEstimator, Oracle
 from lsmcmc.keeping import Keep, Sums
@@ -60,14 +60,18 @@ class Job(eqx.Module):
 
     def prepare(self, keys: Keys, step: Int[Array, ""], like: PyTree) -> tuple[PyTree, PyTree]:
         """ε and the batch of every chain at one step."""
-        noise = jax.vmap(lambda key: self.sampler.noise(jax.random.fold_in(key, step), like))(keys.noise)
 
+        def noise_of(key: Array) -> PyTree:
+            return self.sampler.noise(jax.random.fold_in(_random.fast(key), step), like)
+
+        noise = jax.vmap(noise_of)(keys.noise)
         handed = getattr(self.target, "data", None)
         handed = handed if isinstance(handed, Handed) else None  # batches that were read for these steps
 
         def batch_of(key: Array, read: PyTree) -> PyTree:
             target = self.target if handed is None else handed.of(self.target, read)
-            return self.estimator.fetch(target, self.estimator.plan(key, step, target.num_examples), like)
+            rows = self.estimator.plan(_random.fast(key), step, target.num_examples)
+            return self.estimator.fetch(target, rows, like)
 
         read = None if handed is None else handed.at(step)
         return noise, batch_of(keys.batch[0], read) if self.estimator.shared else jax.vmap(batch_of)(keys.batch, read)

@@ -26,8 +26,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from lsmcmc import _checks, _trees
+from lsmcmc._fusion import alone
 
 _RADIX = 8
+_PIECE = 2**12  # coordinates smoothed together where a vector has more than `_LONG`: they stay in the cache
+_LONG = 2**13
 _NEGLIGIBLE = {jnp.dtype(jnp.float32): 2.0**-27, jnp.dtype(jnp.float64): 2.0**-56}
 
 
@@ -126,6 +129,8 @@ def _filter(v: Array, sigma: Array, stages: int, transpose: bool) -> Array:
     gain = 1 / jnp.sqrt((1 + 2 * sigma + jnp.sqrt(1 + 4 * sigma)) / 2)
     shifts = np.arange(_RADIX) * _RADIX ** np.arange(stages)[:, None]
     weights = jnp.exp(-theta * jnp.asarray(shifts, theta.dtype)).at[0].multiply(gain).astype(v.dtype)
+    if d >= _LONG and int(shifts[:, -1].sum()) <= _PIECE:
+        return _in_pieces(v, shifts, weights, transpose)
     for stage in range(stages):
         v = _sum_of_shifts(v, (shifts[stage] % d).tolist(), weights[stage], transpose)
     return v
@@ -134,13 +139,46 @@ def _filter(v: Array, sigma: Array, stages: int, transpose: bool) -> Array:
 def _sum_of_shifts(v: Array, shifts: list[int], weights: Array, transpose: bool) -> Array:
     """Σₖ wₖ S^sₖ v, the cycle unrolled once so that each term is a slice."""
     d, reach = v.shape[-1], max(shifts)
-    if transpose:
-        unrolled, starts = jnp.concatenate([v, v[..., :reach]], axis=-1), shifts
-    else:
-        unrolled, starts = jnp.concatenate([v[..., d - reach :], v], axis=-1), [reach - s for s in shifts]
+    ends = [v, v[..., :reach]] if transpose else [v[..., d - reach :], v]
+    return _sum_within(jnp.concatenate(ends, axis=-1), shifts, weights, transpose)
+
+
+def _sum_within(unrolled: Array, shifts: list[int], weights: Array, transpose: bool) -> Array:
+    """The same of a stretch of the cycle, shorter by the longest shift."""
     unrolled = jax.lax.optimization_barrier(unrolled)  # or XLA recomputes it, and all before it, for every term
-    terms = [jax.lax.slice_in_dim(unrolled, start, start + d, axis=-1) for start in starts]
+    reach = max(shifts)
+    starts, length = (shifts if transpose else [reach - s for s in shifts]), unrolled.shape[-1] - reach
+    terms = [jax.lax.slice_in_dim(unrolled, start, start + length, axis=-1) for start in starts]
     return functools.reduce(jnp.add, [w * term for w, term in zip(weights, terms, strict=True)])
+
+
+def _in_pieces(v: Array, shifts: Array, weights: Array, transpose: bool) -> Array:
+    """All stages on a piece that fits the cache, then the next: a long vector is read and written once.
+
+    In place: the causal filter looks back, so it works from the end to the front, its transpose the other way.
+    What is left over goes first, with the coordinates around the end of the cycle.
+    """
+    d, reach = v.shape[-1], int(shifts[:, -1].sum())
+    rest = reach + (d - reach) % _PIECE
+    num = (d - rest) // _PIECE
+
+    def smoothed(stretch: Array) -> Array:
+        for stage, weight in zip(shifts.tolist(), weights, strict=True):
+            stretch = alone(lambda v, s=stage, w=weight: _sum_within(v, s, w, transpose), stretch)  # stage by stage
+        return stretch
+
+    def one(i: Array, v: Array) -> Array:
+        start = i * _PIECE if transpose else rest - reach + (num - 1 - i) * _PIECE
+        stretch = jax.lax.dynamic_slice_in_dim(v, start, _PIECE + reach, axis=-1)
+        return _put(v, smoothed(stretch), start if transpose else start + reach)
+
+    ends = [v[..., d - rest :], v[..., :reach]] if transpose else [v[..., d - reach :], v[..., :rest]]
+    around, v = jax.lax.optimization_barrier((smoothed(jnp.concatenate(ends, axis=-1)), v))
+    return _put(jax.lax.fori_loop(0, num, one, v), around, d - rest if transpose else 0)
+
+
+def _put(v: Array, part: Array, start: Any) -> Array:
+    return jax.lax.dynamic_update_slice_in_dim(v, part, start, axis=-1)
 
 
 def _spectrum(d: int, num: int, sigma: Array, order: int) -> Array:
