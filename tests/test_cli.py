@@ -141,3 +141,17 @@ def test_data_that_cannot_be_had_are_an_error_in_one_line(fakes, tmp_path, error
     done = run("reproduce", "one", "--out", tmp_path)
     assert done.exit_code == 1
     assert done.stderr == f"Error: {error}\n"
+
+
+@pytest.mark.parametrize("chosen", [None, "/elsewhere"])
+def test_the_command_keeps_compiled_programs_in_the_cache_unless_a_folder_is_set(chosen, tmp_path, monkeypatch):
+    import jax
+
+    monkeypatch.setenv("LSMCMC_CACHE", str(tmp_path))
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", chosen)
+        cli._keep_compiled()
+        assert jax.config.jax_compilation_cache_dir == (chosen or str(tmp_path / "compiled"))
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

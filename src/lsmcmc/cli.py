@@ -23,7 +23,18 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters
+    _keep_compiled()
     app()
+
+
+def _keep_compiled() -> None:
+    """JAX's persistent compile cache, unless one is set: the next command with the same shapes does not compile."""
+    import jax
+
+    from lsmcmc.data import _fetch
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(_fetch.cache_folder() / "compiled"))
 
 
 def _print_version(wanted: bool) -> bool:

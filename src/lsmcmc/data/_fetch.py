@@ -66,7 +66,7 @@ def fetch(file: PublishedFile) -> bytes:
     is ours: what is missing or corrupt there is downloaded.
     """
     folder = os.environ.get(FOLDER_VARIABLE)
-    return _from_folder(file, Path(folder).expanduser()) if folder else _from_cache(file, _cache())
+    return _from_folder(file, Path(folder).expanduser()) if folder else _from_cache(file, cache_folder())
 
 
 def _from_folder(file: PublishedFile, folder: Path) -> bytes:
@@ -149,7 +149,8 @@ def _unzip(stored: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Where downloads, and programs that the command line compiled, are kept."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
