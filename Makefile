@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test fast lint format clean
+.PHONY: demo test fast lint format bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,15 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: $(READY) .bench-torch/.ready .bench-jax/.ready
+	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.plots
+
+.bench-%/.ready: benchmarks/%.txt
+	$(PYTHON) -m venv .bench-$*
+	.bench-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lsmcmc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
@@ -30,4 +39,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache
+	rm -rf .venv .bench-torch .bench-jax .mypy_cache .ruff_cache
