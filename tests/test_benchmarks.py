@@ -102,3 +102,14 @@ def test_quadrature_of_the_mixture_is_exact_where_both_modes_are_one():
 
 def test_counting_lengthens_the_work_until_it_fills_a_timing():
     assert timing._count(fixed("a", seconds=0.01), 0.5) >= 50
+
+
+def test_pictures_are_drawn_of_the_results_that_are_there(tmp_path):
+    from benchmarks import plots
+
+    rows = table({"lsmcmc SGLD": [1.0], "blackjax SGLD": [2.0]}, "lsmcmc SGLD")
+    point = {"row_gradients": 10, "error_of_means": 0.1, "error_of_spreads": 0.2}
+    (tmp_path / "blr.json").write_text(json.dumps({"rows": rows, "smoothed": rows}))
+    (tmp_path / "efficiency.json").write_text(json.dumps({"rows": [{"name": "lsmcmc SGLD", "curve": [point]}]}))
+    plots.main(tmp_path, tmp_path / "images")
+    assert {path.name for path in (tmp_path / "images").iterdir()} == {"speed-a3a.png", "speed-precision.png"}
