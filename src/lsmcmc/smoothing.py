@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees
 from lsmcmc._fusion import alone
@@ -152,7 +153,7 @@ def _sum_within(unrolled: Array, shifts: list[int], weights: Array, transpose: b
     return functools.reduce(jnp.add, [w * term for w, term in zip(weights, terms, strict=True)])
 
 
-def _in_pieces(v: Array, shifts: Array, weights: Array, transpose: bool) -> Array:
+def _in_pieces(v: Array, shifts: NDArray[Any], weights: Array, transpose: bool) -> Array:
     """All stages on a piece that fits the cache, then the next: a long vector is read and written once.
 
     In place: the causal filter looks back, so it works from the end to the front, its transpose the other way.
