@@ -26,8 +26,8 @@ class Contender:
 class Size:
     """How much is measured: rounds, the seconds of one timing, and a divisor of the problems' sizes for tests."""
 
-    rounds: int = 7
-    seconds: float = 0.3
+    rounds: int = 5
+    seconds: float = 0.25
     tiny: bool = False
 
 
