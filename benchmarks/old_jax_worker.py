@@ -59,7 +59,8 @@ def jax_sgmc(data, step_size, batch):
     def run(count):
         return np.asarray(sampler(count)(start, iterations=count)[0]["samples"]["variables"]["x"])
 
-    return warmed(run), lambda: level(run(4000), arrays)
+    least = 100  # its schedules refuse a few steps
+    return warmed(lambda count: run(max(count, least))), lambda: level(run(4000), arrays)
 
 
 def level(draws, arrays):
