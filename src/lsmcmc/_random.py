@@ -85,5 +85,11 @@ def _random_bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
 
 
 _THREEFRY = define_prng_impl(
-    key_shape=(2,), seed=_seed, split=_split, random_bits=_random_bits, fold_in=_fold_in, name=f"{_NAME}, unrolled"
+    key_shape=(2,),
+    seed=_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name=f"{_NAME}, unrolled",
+    tag="fast",
 )
