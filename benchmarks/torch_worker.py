@@ -51,7 +51,7 @@ def smoothed(v, sigma, power):
     if d <= 2:
         return v
     j = torch.arange(d // 2 + 1)
-    spectrum = (1 + 2 * sigma * (1 - torch.cos(2 * torch.pi * j / d))) ** power
+    spectrum = (1 + 4 * sigma * torch.sin(j * (torch.pi / d)) ** 2) ** power
     return torch.fft.irfft(torch.fft.rfft(flat) * spectrum, n=d).reshape(v.shape)
 
 
