@@ -21,7 +21,7 @@ from lsmcmc.recording import Recording
 from lsmcmc.run import DivergenceError, Run
 
 _CALL_SECONDS = 0.5  # after which Python gets a look
-_DRAW_BYTES = 2**25  # of draws waiting inside one compiled call
+_DRAW_BYTES = 2**23  # of draws waiting inside one compiled call: more is fresh memory at every call
 _MOMENT_BLOCK = 4096  # draws summed in float32 before they are added up in float64
 _ASKED = KeyboardInterrupt, SystemExit  # to stop
 _MOST_LOOKED_AT = 2**20  # steps of a schedule that are checked before any sampling
