@@ -31,7 +31,8 @@ def fast(key: Array) -> Array:
     >>> bool((jax.random.normal(fast(key), (5,)) == jax.random.normal(key, (5,))).all())
     True
     """
-    known = str(jax.random.key_impl(key)) == _NAME and jax.config.jax_threefry_partitionable
+    partitionable = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    known = str(jax.random.key_impl(key)) == _NAME and partitionable
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_THREEFRY) if known else key
 
 
@@ -69,7 +70,7 @@ def _seed(seed: Any) -> Array:
     return jax.random.key_data(jax.random.key(seed, impl=_NAME))
 
 
-def _fold_in(key: Array, data: Array) -> Array:
+def _fold_in(key: Array, data: Any) -> Array:
     return jnp.stack(_hash(key, np.uint32(0), jnp.asarray(data, np.uint32)))
 
 

@@ -33,7 +33,7 @@ def _keep_compiled() -> None:
 
     from lsmcmc.data import _fetch
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(_fetch.cache_folder() / "compiled"))
 
 

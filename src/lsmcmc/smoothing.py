@@ -165,7 +165,8 @@ def _in_pieces(v: Array, shifts: NDArray[Any], weights: Array, transpose: bool) 
 
     def smoothed(stretch: Array) -> Array:
         for stage, weight in zip(shifts.tolist(), weights, strict=True):
-            stretch = alone(lambda v, s=stage, w=weight: _sum_within(v, s, w, transpose), stretch)  # stage by stage
+            sum_of_stage = functools.partial(_sum_within, shifts=stage, weights=weight, transpose=transpose)
+            stretch = alone(sum_of_stage, stretch)
         return stretch
 
     def one(i: Array, v: Array) -> Array:
