@@ -11,18 +11,22 @@ sampling.py         `ls.sample`; its compiled half is loop.py, its Python half d
 runs/               a run on disk
 """
 
-from lsmcmc import data, diagnostics, models, smoothing, theory
+from lsmcmc import data, diagnostics, models, privacy, smoothing, theory
+from lsmcmc.anchored import SVRG, ControlVariate
 from lsmcmc.cyclical import cyclical
 from lsmcmc.dynamics import Dynamics, Overdamped
 from lsmcmc.equation import Info, Sampler, State
+from lsmcmc.glm import GLM
 from lsmcmc.gradients import FullBatch, FunctionOracle, GradientEstimator, Minibatch, Oracle
 from lsmcmc.keeping import Moments
 from lsmcmc.lowrank import LowRank
-from lsmcmc.optimisers import laplacian_smoothing
+from lsmcmc.mode import find_mode
+from lsmcmc.optimisers import dp_lssgd, laplacian_smoothing
 from lsmcmc.posterior import Posterior, Target
 from lsmcmc.preconditioners import Identity, Laplacian, PerLeaf, Preconditioner, Product, RMSprop
 from lsmcmc.run import DivergenceError, Run
 from lsmcmc.runs import RunWarning, load
+from lsmcmc.saga import SAGA
 from lsmcmc.samplers import (
     amagold,
     baoab,
@@ -47,6 +51,10 @@ from lsmcmc.timetable import Timetable
 __version__ = "0.1.0"
 
 __all__ = [
+    "GLM",
+    "SAGA",
+    "SVRG",
+    "ControlVariate",
     "DivergenceError",
     "Dynamics",
     "FullBatch",
@@ -76,6 +84,8 @@ __all__ = [
     "cyclical",
     "data",
     "diagnostics",
+    "dp_lssgd",
+    "find_mode",
     "hmc",
     "laplacian_smoothing",
     "lmc",
@@ -85,6 +95,7 @@ __all__ = [
     "mala",
     "models",
     "nuts",
+    "privacy",
     "psgld",
     "recipe",
     "rwm",

@@ -45,6 +45,18 @@ def linear(*terms: tuple[Any, PyTree]) -> PyTree:
     return jax.tree.map(leafwise, *(tree for _, tree in terms))
 
 
+def dot(x: PyTree, y: PyTree) -> Array:
+    """⟨x, y⟩ over all leaves, in the widest of their dtypes and at least in float32."""
+    pairs = list(zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+    dtype = max((wide(leaf.dtype) for leaf, _ in pairs), key=lambda dtype: dtype.itemsize)
+    return jnp.stack([jnp.sum(a.astype(dtype) * b.astype(dtype)) for a, b in pairs]).sum()
+
+
+def alike(x: PyTree, y: PyTree) -> bool:
+    """Whether both have the same structure."""
+    return str(jax.tree.structure(x)) == str(jax.tree.structure(y))
+
+
 def same(x: PyTree, y: PyTree) -> bool:
     """Whether both hold the very same arrays."""
     leaves, others = jax.tree.leaves(x), jax.tree.leaves(y)

@@ -178,6 +178,31 @@ class Minibatch(GradientEstimator):
         return target.num_examples**2 / self.batch_size * (1 - share) * spread
 
 
+class OnRows(GradientEstimator):
+    """What estimators share that read the rows of a `Minibatch` and make something else of them."""
+
+    rows: eqx.AbstractVar[Minibatch]
+
+    @property
+    def shared(self) -> bool:  # type: ignore[override]
+        """Whether all chains see the same batches."""
+        return self.rows.shared
+
+    def check(self, target: Posterior | Target) -> None:
+        """Refuse what the minibatch refuses, and streamed data."""
+        self.rows.check(target)
+        if isinstance(getattr(target, "data", None), Stream):
+            raise refusal(f"ls.{type(self).__name__}")
+
+    def plan(self, key: Array, step: Int[Array, ""], num_examples: int) -> PyTree:
+        """The rows of this step's batch."""
+        return self.rows.plan(key, step, num_examples)
+
+    def fetch(self, target: Any, rows: PyTree, like: PyTree) -> PyTree:
+        """Those rows of the data."""
+        return self.rows.fetch(target, rows, like)
+
+
 def _block_and_window(scheme: str, block: int | None, window: int | None) -> tuple[int | None, int | None]:
     """The lengths of the scheme that has them."""
     if scheme != "blocks":

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import NDArray
 
 from lsmcmc import _checks, _trees, streams
@@ -114,10 +114,9 @@ class Posterior(eqx.Module):
         """Log p(dᵢ | x) for every example, for LOO and WAIC."""
         if isinstance(self.data, Stream):
             return jnp.asarray(np.concatenate(list(self._over_chunks(position))))
-        num_chunks = -(-self.num_examples // self.chunk_size)
-        values = jax.lax.map(lambda k: self._chunk(position, k)[0], jnp.arange(num_chunks - 1))
-        last, _ = self._chunk(position, num_chunks - 1)
-        seen = (num_chunks - 1) * self.chunk_size
+        values = jax.lax.map(lambda k: self._chunk(position, k)[0], jnp.arange(self.num_chunks - 1))
+        last, _ = self._chunk(position, self.num_chunks - 1)
+        seen = (self.num_chunks - 1) * self.chunk_size
         return jnp.concatenate([values.reshape(-1), last[self.chunk_size - (self.num_examples - seen) :]])
 
     def _over_chunks(self, position: PyTree) -> Iterator[NDArray[Any]]:
@@ -137,16 +136,27 @@ class Posterior(eqx.Module):
             values, fresh = self._chunk(position, k)
             return total + jnp.where(fresh, values, 0).sum(), None
 
-        num_chunks = -(-self.num_examples // self.chunk_size)
         zero = jnp.zeros((), jax.eval_shape(lambda: self._chunk(position, 0)[0]).dtype)
-        return jax.lax.scan(add, zero, jnp.arange(num_chunks))[0]
+        return jax.lax.scan(add, zero, jnp.arange(self.num_chunks))[0]
 
     def _chunk(self, position: PyTree, k: Any) -> tuple[Float[Array, " rows"], Array]:
-        """Values on the k-th chunk, and which rows no chunk before had: the last one is moved back to fit."""
-        start = jnp.minimum(k * self.chunk_size, self.num_examples - self.chunk_size)
-        rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.chunk_size), self.data)
-        fresh = start + jnp.arange(self.chunk_size) >= k * self.chunk_size
+        """Values on the k-th chunk, and which rows no chunk before had."""
+        rows, fresh = self.chunk(self.data, k)
         return self.per_example(position, rows), fresh
+
+    def chunk(self, tree: PyTree, k: Any) -> tuple[PyTree, Bool[Array, " rows"]]:
+        """The k-th chunk of arrays with a row per example, and which rows no chunk before had.
+
+        The last one is moved back to fit.
+        """
+        start = jnp.minimum(k * self.chunk_size, self.num_examples - self.chunk_size)
+        rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.chunk_size), tree)
+        return rows, start + jnp.arange(self.chunk_size) >= k * self.chunk_size
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks have all rows."""
+        return -(-self.num_examples // self.chunk_size)
 
     def per_example(self, position: PyTree, batch: PyTree) -> Float[Array, " B"]:
         """Log p(dᵢ | x) for every example of a batch."""
@@ -159,6 +169,15 @@ class Posterior(eqx.Module):
                 f"got {_what_shape(shape)}. {_advice(shape, size)}"
             )
         return _real("log_likelihood", values)
+
+    def log_likelihood_gradients(self, position: PyTree, batch: PyTree) -> PyTree:
+        """∇log p(dᵢ | x) for each row of a batch: the position's pytree with a leading axis of B."""
+
+        def of_row(row: PyTree) -> PyTree:
+            alone = jax.tree.map(lambda leaf: leaf[None], row)
+            return jax.grad(lambda x: self.per_example(x, alone)[0])(position)
+
+        return jax.vmap(of_row)(batch)
 
     def _log_prior(self, position: PyTree) -> Float[Array, ""]:
         return _scalar("log_prior", self.log_prior, position)

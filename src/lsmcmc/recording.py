@@ -3,14 +3,13 @@
 The room is memory here; `runs` has one on disk.
 """
 
-import os
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from lsmcmc import _trees
+from lsmcmc import _memory, _trees
 from lsmcmc.keeping import Keep, Sums, Totals
 from lsmcmc.lowrank import Spread
 from lsmcmc.run import NOTHING, Kept, Run
@@ -134,17 +133,10 @@ def _is_deleted(leaf: Any) -> bool:
 
 def refuse_beyond_memory(needed: int, what: str) -> None:
     """Before the machine runs out of it."""
-    available = _physical_memory()
+    available = _memory.physical()
     if available and needed > available:
         raise ValueError(
             f"{what} need {needed / 1e9:.1f} GB and this machine has {available / 1e9:.1f} GB. Write a larger thin, "
             f"keep=function_of_the_position, or keep='moments'; with path= draws go to disk, and xarray.open_zarr"
             f"(run.store) reads a part of them."
         )
-
-
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # not offered by this system
-        return 0

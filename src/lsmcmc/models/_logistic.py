@@ -10,11 +10,25 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from lsmcmc import _checks
+from lsmcmc.glm import OfPredictor
 from lsmcmc.models._priors import normal_prior
 
 _START_SD = 0.1
 
 AnyArray = Array | np.ndarray
+
+
+class LogSigmoid(eqx.Module):
+    """Log σ(yz), NaN where a label is neither −1 nor +1.
+
+    >>> [round(float(v), 4) for v in LogSigmoid()(jnp.array([0.0, 2.0]), jnp.array([1, -1]))]
+    [-0.6931, -2.1269]
+    """
+
+    def __call__(self, z: Float[Array, " B"], y: Shaped[AnyArray, " B"]) -> Float[Array, " B"]:
+        """One value per row."""
+        signs = jnp.asarray(y, z.dtype)
+        return jax.nn.log_sigmoid(jnp.where(jnp.abs(signs) == 1, signs, jnp.nan) * z)
 
 
 class Logistic(eqx.Module):
@@ -35,13 +49,10 @@ class Logistic(eqx.Module):
         """A start from N(0, 1e-2 I): not 0, where the paper's Γ prior is singular."""
         return _START_SD * jax.random.normal(key, (self.dim,), float)
 
-    def log_likelihood(
-        self, position: Float[Array, " d"], batch: tuple[Shaped[AnyArray, "B d"], Shaped[AnyArray, " B"]]
-    ) -> Float[Array, " B"]:
-        """Log σ(yᵢ⟨dᵢ, x⟩), one value per row."""
-        X, y = batch
-        margin = _signs(y, position) * self._scores(position, X)
-        return jax.nn.log_sigmoid(margin)
+    @property
+    def log_likelihood(self) -> OfPredictor:
+        """Log σ(yᵢ⟨dᵢ, x⟩), one value per row: a function of (position, batch) that says that it is a GLM's."""
+        return OfPredictor(LogSigmoid())
 
     def log_prior(self, position: Float[Array, " d"]) -> Float[Array, ""]:
         """The prior's log density."""
@@ -74,8 +85,3 @@ def logistic(dim: int, prior: Any = None) -> Logistic:
     (4,)
     """
     return Logistic(dim, prior)
-
-
-def _signs(y: Any, position: Array) -> Array:
-    signs = jnp.asarray(y, position.dtype)
-    return jnp.where(jnp.abs(signs) == 1, signs, jnp.nan)
