@@ -68,6 +68,7 @@ class SAGA(OnRows):
         places, rows = batch
         new = scores(target, position, rows)
         old = jax.tree.map(lambda all_rows: all_rows[places], state.scores)
+        new = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(b), a, b), new, old)  # after the reading: no copy
         change = _trees.linear((1, _wide(new)), (-1, _wide(old)))
         news = _wide(combined(target, position, rows, change))
         weight = target.num_examples / places.shape[0]
@@ -77,8 +78,8 @@ class SAGA(OnRows):
         first = first_of_each(places)
         total = _trees.add(state.total, _sum(target, position, rows, change, first))
         partial = _sum(target, position, rows, change, first & (places < state.num_summed))
-        held = Table(table, total, _trees.add(state.partial, partial), state.num_summed)
-        return gradient, _summed_further(target, position, held, places.shape[0])
+        after = Table(table, total, _trees.add(state.partial, partial), state.num_summed)
+        return gradient, _summed_further(target, position, after, places.shape[0])
 
     def potential(self, target: Any, state: Table, batch: PyTree, position: PyTree) -> Float[Array, ""]:
         """Û_B(x) + ⟨(N/B) Σ_{i in batch} αᵢ − Σⱼ αⱼ, x⟩: unbiased, its differences as free of noise as the estimate."""
@@ -121,11 +122,9 @@ def _filled(target: Posterior, position: PyTree) -> Table:
 def _summed_further(target: Posterior, position: PyTree, held: Table, size: int) -> Table:
     """The partial sum with the next `size` rows, in the place of the sum once it has all rows."""
     num, before = target.num_examples, held.num_summed
-    start = jnp.minimum(before, num - size)
-    rows, values = jax.tree.map(
-        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), (target.data, held.scores)
-    )
-    is_new = start + jnp.arange(size, dtype=jnp.int32) >= before
+    places = jnp.minimum(before, num - size) + jnp.arange(size, dtype=jnp.int32)
+    rows, values = jax.tree.map(lambda leaf: leaf[places], (target.data, held.scores))  # a slice would copy the table
+    is_new = places >= before
     partial = _trees.add(held.partial, _sum(target, position, rows, values, is_new))
     has_all = before + size >= num
     total = jax.tree.map(lambda new, old: jnp.where(has_all, new, old), partial, held.total)
