@@ -202,7 +202,7 @@ def as_minibatch(batch_size: Any) -> Minibatch:
         return batch_size
     if callable(getattr(batch_size, "plan", None)):
         raise TypeError(f"batch_size must be a whole number or an ls.Minibatch, got {batch_size!r}.")
-    return Minibatch(batch_size)
+    return Minibatch(_checks.count("batch_size", batch_size))
 
 
 def fitting(center: PyTree, target: Any, position: PyTree) -> PyTree:

@@ -20,7 +20,7 @@ class OfPredictor(eqx.Module):
 
     >>> squares = OfPredictor(lambda z, y: -0.5 * (y - z) ** 2)
     >>> squares(jnp.array([1.0, 2.0]), (jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.array([1.0, 5.0]))).tolist()
-    [0.0, -2.0]
+    [-0.0, -2.0]
     """
 
     fn: Callable[[Array, PyTree], Float[Array, " B"]]

@@ -65,7 +65,7 @@ class SAGA(OnRows):
 
     def estimate(self, target: Any, state: Table, batch: PyTree, position: PyTree) -> tuple[PyTree, Table]:
         """The estimate, and the table with the batch's rows renewed."""
-        places, rows = batch
+        places, rows = batch[0].astype(jnp.int32), batch[1]
         new = scores(target, position, rows)
         old = jax.tree.map(lambda all_rows: all_rows[places], state.scores)
         new = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(b), a, b), new, old)  # after the reading: no copy
