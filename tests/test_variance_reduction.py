@@ -619,7 +619,7 @@ def test_a_table_that_does_not_fit_in_memory_is_refused_and_the_short_one_is_not
 @pytest.mark.parametrize("name", ALL)
 def test_streamed_data_are_refused(name, tmp_path):
     np.save(tmp_path / "rows.npy", np.ones((50, 2), np.float32))
-    stream = ls.data.stream(tmp_path / "rows.npy")
+    stream = ls.data.stream(tmp_path / "rows.npy", num_examples=50)
     posterior = ls.Posterior(lambda x, rows: rows @ x, lambda x: -0.5 * jnp.sum(x**2), stream)
     with pytest.raises(ValueError, match=r"the data are streamed.* and ls\.\w+ needs all of them in compiled code"):
         ls.sample(ls.sgld(0.1), posterior, np.zeros(2), num_draws=3, gradient=ALL[name]())
