@@ -45,12 +45,9 @@ ESTIMATORS = {
     "epochs": lambda: ls.Minibatch(2, "epochs"),
     "shared": lambda: ls.Minibatch(2, shared=True),
     "full": lambda: ls.FullBatch(),
-    "svrg": lambda: ls.SVRG(ls.Minibatch(2, "subset"), 5, anchor=11),
-    "srvr": lambda: ls.SVRG(2, 5, recursive=True),
+    "srvr": lambda: ls.SVRG(2, 5, anchor=11, recursive=True),
     "saga": lambda: ls.SAGA(2),
-    "control variate": lambda: ls.ControlVariate(2),
 }
-PLANS = {"subset", "epochs", "shared"}  # which differ from "iid" by the rows alone
 
 SAMPLERS = {
     "sgld": lambda h=1e-2: ls.sgld(h),
