@@ -140,10 +140,7 @@ def _how_to_read() -> str:
 def _section(record: dict[str, Any], folder: Path) -> str:
     name, title = escape(record["name"]), escape(record["title"])
     remarks = "".join(f"<li>{escape(remark)}</li>" for remark in record["remarks"])
-    figures = "".join(
-        _figure(folder / f"{figure}.svg", f"{record['title']}: {figure.replace('-', ' ')}")
-        for figure in record["figures"]
-    )
+    figures = "".join(_figure(folder / f"{figure}.svg", f"{record['title']}: {figure}") for figure in record["figures"])
     tables = "".join(
         _details(f"Table: {table} ({record['name']}/{table}.csv)", _rows(rows))
         for table, rows in record["tables"].items()
