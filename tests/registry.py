@@ -45,7 +45,7 @@ ESTIMATORS = {
     "epochs": lambda: ls.Minibatch(2, "epochs"),
     "shared": lambda: ls.Minibatch(2, shared=True),
     "full": lambda: ls.FullBatch(),
-    "srvr": lambda: ls.SVRG(2, 5, anchor=11, recursive=True),
+    "srvr": lambda: ls.SVRG(2, 5, anchor=5, recursive=True),
     "saga": lambda: ls.SAGA(2),
 }
 
