@@ -50,7 +50,16 @@ def test_every_pair_of_pieces_is_chunked_resumed_and_traced_once(dynamics, preco
     check_hygiene(dynamics, preconditioner, estimator, wrap)
 
 
+@pytest.fixture
+def compiled_quickly():
+    """Without most of the compiler's passes, a third less time; the pairs above are compiled as users' programs are."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize(("dynamics", "preconditioner", "estimator"), [row for row in WHOLE if row not in SEEN_FAST])
 def test_the_full_product_is_chunked_resumed_and_traced_once(dynamics, preconditioner, estimator):
     check_hygiene(dynamics, preconditioner, estimator)
