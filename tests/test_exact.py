@@ -500,9 +500,15 @@ def test_exact_samplers_refuse_what_would_make_them_inexact():
         ls.sample(SAMPLERS[name](), posterior, start, num_draws=1, gradient=ls.FullBatch())
     with pytest.raises(ValueError, match=r"needs a batch size: write batch_size=32"):
         ls.sample(SAMPLERS["amagold"](), posterior, start, num_draws=1)
-    for scheme in ("epochs", "blocks"):
+    ls.sample(SAMPLERS["amagold"](), posterior, start, num_draws=1, gradient=ls.ControlVariate(4, start))
+    in_passes = (
+        ls.Minibatch(4, "epochs"),
+        ls.Minibatch(4, "blocks"),
+        ls.ControlVariate(ls.Minibatch(4, "epochs"), start),
+    )
+    for gradient in (*in_passes, ls.SVRG(4)):
         with pytest.raises(ValueError, match=r"AMAGOLD is exact where.*independently.*Write batch_size=32"):
-            ls.sample(SAMPLERS["amagold"](), posterior, start, num_draws=1, gradient=ls.Minibatch(4, scheme))
+            ls.sample(SAMPLERS["amagold"](), posterior, start, num_draws=1, gradient=gradient)
     learning = ls.RMSprop(), ls.Laplacian(1.0) @ ls.RMSprop(), {"w": ls.Laplacian(1.0), "b": ls.RMSprop()}
     for preconditioner in learning:
         with pytest.raises(ValueError, match=r"MALA compares a step with the way back.*learns.*ls.Laplacian"):

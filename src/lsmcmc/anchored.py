@@ -172,6 +172,11 @@ class ControlVariate(Anchored):
         self.rows = as_minibatch(batch_size)
         self.center = None if center is None else _checks.position(center)
 
+    @property
+    def is_independent(self) -> bool:  # type: ignore[override]
+        """As the batches are: the anchor stays."""
+        return self.rows.is_independent
+
     def init(self, target: Any, position: PyTree) -> Anchor:
         """The anchor for good: `center`, or the position where none was given."""
         center = position if self.center is None else fitting(self.center, target, position)
