@@ -507,7 +507,7 @@ def test_exact_samplers_refuse_what_would_make_them_inexact():
         ls.ControlVariate(ls.Minibatch(4, "epochs"), start),
     )
     for gradient in (*in_passes, ls.SVRG(4)):
-        with pytest.raises(ValueError, match=r"AMAGOLD is exact where.*independently.*Write batch_size=32"):
+        with pytest.raises(ValueError, match=r"(?s)AMAGOLD is exact where.*independently.*Write batch_size=32"):
             ls.sample(SAMPLERS["amagold"](), posterior, start, num_draws=1, gradient=gradient)
     learning = ls.RMSprop(), ls.Laplacian(1.0) @ ls.RMSprop(), {"w": ls.Laplacian(1.0), "b": ls.RMSprop()}
     for preconditioner in learning:
