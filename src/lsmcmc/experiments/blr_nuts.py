@@ -36,7 +36,7 @@ def reference(prior: str, length: Length, key: Array) -> Arrays:
     parts = [draws[:half].reshape(-1, blr.DIM), draws[half:].reshape(-1, blr.DIM)]
     p, loss = _predictive(draws.reshape(-1, blr.DIM))
     flat = draws.reshape(-1, blr.DIM).astype(np.float64)
-    return {
+    found = {
         "mean": flat.mean(0),
         "sd": flat.std(0),
         "p": p,
@@ -49,9 +49,10 @@ def reference(prior: str, length: Length, key: Array) -> Arrays:
         "ess": np.min(ls.diagnostics.ess(draws)),
         "divergences": divergent,
     }
+    return {name: np.asarray(value) for name, value in found.items()}
 
 
-def _draws(prior: str, length: Length, key: Array) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _draws(prior: str, length: Length, key: Array) -> tuple[NDArray[np.float32], np.int64]:
     """All chains at once, axes (chain, draw, d), and the number of divergent steps."""
     centre, root = _coordinates(prior)
     data = blr.posterior(prior), jnp.asarray(centre, float), jnp.asarray(root, float)
@@ -97,7 +98,8 @@ def _nuts(
 
         return jax.lax.scan(one, state, jax.random.split(go, length.draws))[1]
 
-    return jax.vmap(chain)(keys)
+    with jax.numpy_dtype_promotion("standard"):  # blackjax mixes labels and truths
+        return jax.vmap(chain)(keys)
 
 
 def _predictive(draws: NDArray[Any], rows: int = 500) -> tuple[NDArray[np.float64], float]:
