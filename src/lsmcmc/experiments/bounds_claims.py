@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lsmcmc.experiments.gaussian_distances import CASES, COUNTS, JUDGED, RESCALED, SIGMAS, SIMILAR, Found, of
-from lsmcmc.experiments.result import Claim, Verdict, interval_of_mean, judge_below, standard_error
+from lsmcmc.experiments.result import Claim, Verdict, errors_off, interval_of_mean, judge_below
 
 
 def claims(found: Found, simulated: NDArray[np.float64]) -> list[Claim]:
@@ -108,10 +108,7 @@ def time_to_a_tenth(ergodicity: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _simulation(ratio: NDArray[np.float64]) -> Claim:
     """Reproduced unless a σ is further from 1 than chance puts the further of them once in a hundred."""
-    from scipy.stats import t
-
-    furthest = float((abs(ratio.mean(1) - 1) / standard_error(ratio)).max())
-    allowed = float(t.ppf(1 - 0.01 / (2 * len(ratio)), ratio.shape[1] - 1))
+    furthest, allowed = errors_off(ratio, 1)
     mean, low, high = interval_of_mean(ratio.mean(0))
     return Claim(
         "chains have the exact law (a check of this library, not of the paper): E|x_K − μ|², simulated ÷ exact",

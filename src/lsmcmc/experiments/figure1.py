@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import lsmcmc as ls
 from lsmcmc.experiments.parts import Parts
-from lsmcmc.experiments.result import Claim, Result, Verdict, interval_of_mean, judge_smaller, standard_error
+from lsmcmc.experiments.result import Claim, Result, Verdict, errors_off, interval_of_mean, judge_smaller
 from lsmcmc.progress import Progress
 
 NAME = "figure1"
@@ -204,13 +204,10 @@ def _on_the_curve(points: list[Point], what: str) -> Claim:
 
     Reproduced unless a point is further than chance puts the furthest of them once in a hundred.
     """
-    from scipy.stats import t
-
     linear = [p for p in points if p.sampler in EXACT]
     values = np.array([getattr(p, what) for p in linear])  # (point, seed)
     exactly = np.array([exact(p.sampler, p.step_size)[("mse", "tau").index(what)] for p in linear])
-    furthest = float((abs(values.mean(1) - exactly) / standard_error(values)).max())
-    allowed = float(t.ppf(1 - 0.01 / (2 * len(linear)), values.shape[1] - 1))
+    furthest, allowed = errors_off(values, exactly)
     mean, low, high = interval_of_mean((values / exactly[:, np.newaxis]).mean(0))
     return Claim(
         f"the {'covariance error' if what == 'mse' else 'autocorrelation time'} of SGLD and LS-SGLD is that of the "

@@ -66,14 +66,7 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
     return Result(
         NAME,
         TITLE,
-        {
-            "quick": quick,
-            "seed": seed,
-            **asdict(size),
-            "batch_size": mixture.BATCH,
-            "sigma": mixture.SIGMA,
-            **{f"eta of {sampler}": search.best for sampler, search in steps.items()},
-        },
+        settings(steps, size, quick=quick, seed=seed),
         claims(found, floor),
         {
             "distances": [row for one in found for row in one.rows(floor)],
@@ -93,6 +86,18 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
         "share start, batches and noise over the samplers and are paired. Compared with the floor: the ratio of means, "
         "by the delta method on the log scale. Compared with each other: the ratio of geometric means.",
     )
+
+
+def settings(steps: dict[str, Search], size: Size, *, quick: bool, seed: int) -> dict[str, Any]:
+    """Of Figure 2 and Table 2 alike."""
+    return {
+        "quick": quick,
+        "seed": seed,
+        **asdict(size),
+        "batch_size": mixture.BATCH,
+        "sigma": mixture.SIGMA,
+        **{f"eta of {sampler}": search.best for sampler, search in steps.items()},
+    }
 
 
 def readings(steps: dict[str, Search], size: Size) -> list[str]:

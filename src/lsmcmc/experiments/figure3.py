@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import lsmcmc as ls
 from lsmcmc.experiments import mixture
 from lsmcmc.experiments.parts import Arrays, Parts
-from lsmcmc.experiments.result import Claim, Result, Verdict, interval_of_mean, judge_similar, standard_error
+from lsmcmc.experiments.result import Claim, Result, Verdict, errors_off, interval_of_mean, judge_similar
 from lsmcmc.progress import Progress
 
 NAME = "figure3"
@@ -158,13 +158,10 @@ def _similar(ours: Curve, curves: list[Curve], n: int) -> Claim:
 
 def _on_the_curve(curves: list[Curve]) -> Claim:
     """Measured ÷ exact on the Gaussian, judged by the point furthest from its value, as in Figure 1."""
-    from scipy.stats import t
-
     linear = [c for c in curves if c.target == "Gaussian"]
     values = np.concatenate([c.errors.T for c in linear])  # (point, run)
     exactly = np.concatenate([exact(c.sampler, c.counts) for c in linear])
-    furthest = float((abs(values.mean(1) - exactly) / standard_error(values)).max())
-    allowed = float(t.ppf(1 - 0.01 / (2 * len(values)), values.shape[1] - 1))
+    furthest, allowed = errors_off(values, exactly)
     mean, low, high = interval_of_mean((values / exactly[:, np.newaxis]).mean(0))
     return Claim(
         "the error of LD and LS-LD on the Gaussian is that of the exact curve (a check of this library, not of the "

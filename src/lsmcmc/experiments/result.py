@@ -89,6 +89,21 @@ def interval_of_mean(values: Any) -> tuple[float, float, float]:
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
 
 
+def errors_off(values: Any, exact: Any) -> tuple[float, float]:
+    """Standard errors from the furthest mean to its exact value, and how many chance exceeds once in a hundred.
+
+    Replications are the last axis of `values`; the furthest of the points before it is judged by Bonferroni's bound.
+
+    >>> tuple(round(v, 2) for v in errors_off([1.0, 2.0, 3.0], 1.0))
+    (1.73, 9.92)
+    """
+    from scipy.stats import t
+
+    points = np.atleast_2d(np.asarray(values, np.float64))
+    off = abs(points.mean(-1) - exact) / standard_error(points)
+    return float(off.max()), float(t.ppf(1 - 0.01 / (2 * len(points)), points.shape[-1] - 1))
+
+
 def judge_smaller(claim: str, paper: str, ours: Any, other: Any, note: str = "") -> Claim:
     """The paper says `ours` is smaller than `other`: the ratio of their means, by paired replications.
 

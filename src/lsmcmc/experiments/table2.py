@@ -1,6 +1,5 @@
 """Table 2: W₂ between the last iterates on the mixture and a Metropolis reference; and the law of x_K over chains."""
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import lsmcmc as ls
 from lsmcmc.experiments import mixture, table2_plots
 from lsmcmc.experiments import mixture_chains as chains
-from lsmcmc.experiments.figure2 import readings
+from lsmcmc.experiments.figure2 import readings, settings
 from lsmcmc.experiments.mixture_chains import SETTINGS, Setting, Size
 from lsmcmc.experiments.mixture_steps import Search, searches
 from lsmcmc.experiments.parts import Arrays, Parts
@@ -39,15 +38,7 @@ def run(*, quick: bool, seed: int, parts: Parts = Parts(), size: Size | None = N
     return Result(
         NAME,
         TITLE,
-        {
-            "quick": quick,
-            "seed": seed,
-            **asdict(size),
-            "batch_size": mixture.BATCH,
-            "sigma": mixture.SIGMA,
-            **{f"eta of {sampler}": search.best for sampler, search in steps.items()},
-            "eta for all, law of x_K": COMMON,
-        },
+        settings(steps, size, quick=quick, seed=seed) | {"eta for all, law of x_K": COMMON},
         claims(cells, laws, steps, scale),
         {
             "distances": [_row(cell, scale) for cell in cells],

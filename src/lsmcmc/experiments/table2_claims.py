@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lsmcmc.experiments.mixture_chains import BEST, SETTINGS, WINDOW, Setting, short
 from lsmcmc.experiments.mixture_steps import Search
-from lsmcmc.experiments.result import Claim, Verdict, interval_of_mean, judge_similar, judge_smaller, standard_error
+from lsmcmc.experiments.result import Claim, Verdict, errors_off, interval_of_mean, judge_similar, judge_smaller
 
 STOPS = (100_000, 500_000, 900_000)
 PRINTED = {
@@ -110,11 +110,8 @@ def claims(cells: list[Cell], laws: list[Law], searches: dict[str, Search], scal
 
 def _reference(scale: Scale) -> Claim:
     """Reproduced unless the share is further from that of quadrature than chance puts it once in a hundred."""
-    from scipy.stats import t
-
     mean, low, high = interval_of_mean(scale.share)
-    off = abs(mean - float(scale.exact_share)) / float(standard_error(scale.share))
-    allowed = float(t.ppf(0.995, len(scale.share) - 1))
+    off, allowed = errors_off(scale.share, float(scale.exact_share))
     return Claim(
         "the Metropolis reference has the target's share of the smaller mode (a check of this library, not of the "
         "paper)",

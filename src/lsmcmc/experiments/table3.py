@@ -14,7 +14,7 @@ import lsmcmc as ls
 from lsmcmc.experiments import blr
 from lsmcmc.experiments.gradient_variance import of_a_mean, variance_by_draws, variance_of_one
 from lsmcmc.experiments.parts import Parts
-from lsmcmc.experiments.result import Claim, Result, Verdict, interval_of_mean, judge_smaller, standard_error
+from lsmcmc.experiments.result import Claim, Result, Verdict, errors_off, interval_of_mean, judge_smaller
 from lsmcmc.progress import Progress
 
 NAME = "table3"
@@ -130,11 +130,8 @@ def claims(measured: Measured) -> list[Claim]:
 
 def _draws_agree(measured: Measured) -> Claim:
     """Reproduced unless the mean over paths is further from 1 than chance puts it once in a hundred."""
-    from scipy.stats import t
-
     mean, low, high = interval_of_mean(measured.ratio)
-    off = abs(mean - 1) / float(standard_error(measured.ratio))
-    allowed = float(t.ppf(0.995, len(measured.ratio) - 1))
+    off, allowed = errors_off(measured.ratio, 1)
     return Claim(
         "the variance by draws is that of the closed form (a check of this library, not of the paper): sum over "
         "coordinates and points, drawn ÷ exact",
